@@ -78,7 +78,8 @@ template <class T, int kVectors> void multiply_row(const GemmTile<T>& t) {
   for (int j = 0; j < kVectors; ++j) sums[j] = t.add ? load(t.to + j * kLanes<T>) : Vector<T>{};
   int64_t i = 0;
   for (; i + 4 <= t.count; i += 4) add_segments<T, 4>(t, t.segments + i, sums);
-  for (; i < t.count; ++i) add_segments<T, 1>(t, t.segments + i, sums);
+  for (; i + 2 <= t.count; i += 2) add_segments<T, 2>(t, t.segments + i, sums);
+  if (i < t.count) add_segments<T, 1>(t, t.segments + i, sums);
   for (int j = 0; j < kVectors; ++j) store(t.to + j * kLanes<T>, sums[j]);
 }
 

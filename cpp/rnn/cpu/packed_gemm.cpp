@@ -15,7 +15,7 @@ namespace {
 
 // The number of steps of k that are added up in registers: with it, a panel's part stays in the first-level cache while
 // it is multiplied by all rows. It is constant, so the rounding of a sum does not depend on the number of rows.
-constexpr int64_t kSegment = 64;
+constexpr int64_t kSegment = 128;
 // A step is divided among threads if it has this number of multiply-adds (some microseconds).
 constexpr int64_t kTeamProducts = 65536;
 // Threads form a team anew after this number of multiply-adds of one thread (some milliseconds), so that a thread that
@@ -24,6 +24,14 @@ constexpr int64_t kRoundProducts = 1 << 27;
 constexpr double kProductsPerUs = 40000;  // of a thread, roughly
 
 }  // namespace
+
+HiddenWeights hidden_weights_of(const RnnProblem& p) {
+  constexpr int64_t kFewProducts = 4;  // of a vector and w_hh
+  if (p.direction == RnnDirection::forward && p.steps == 1 && !p.has_h0) return HiddenWeights::unused;
+  if (p.direction == RnnDirection::forward && p.x.dtype == DType::float32 && p.steps * p.batch <= kFewProducts)
+    return HiddenWeights::in_place;
+  return HiddenWeights::packed;
+}
 
 PackedLayout::PackedLayout(const RnnProblem& p, const ChunkProducts& products, size_t of_other_products) {
   const UnitBlocks blocks(p);
@@ -37,7 +45,7 @@ PackedLayout::PackedLayout(const RnnProblem& p, const ChunkProducts& products, s
   active_at = add(size_t(p.steps + 1) * 8);
   before_at = add(size_t(p.steps + 1) * 8);
   pointers_at = add(size_t(D * blocks.count * p.batch) * sizeof(void*));
-  weights_at = add(floats(D * gates * p.hidden * blocks.units()));
+  if (hidden_weights_of(p) == HiddenWeights::packed) weights_at = add(floats(D * gates * p.hidden * blocks.units()));
   sums_at = add(floats(D * p.batch * blocks.units() * (forward ? gates : 1)));
   temporaries_at = add(floats(D * blocks.units() * kTemporaries));
   if (forward) {
@@ -219,7 +227,21 @@ struct PackedGemm final : Engine<RnnProblem> {
     if (p.reset_before && p.direction != RnnDirection::backward_weights) return "it is for GRUs with reset_after";
     return "";
   }
-  double estimate_us(const RnnProblem& p, const Device& d) const override { return 1; }
+  double estimate_us(const RnnProblem& p, const Device& d) const override {
+    const double layers = double(p.layers), D = double(p.directions), H = double(p.hidden), rows = double(p.rows());
+    const double threads = std::max(d.sm_count, 1), copies = rows * D * H * double(itemsize(p.x.dtype));
+    if (p.direction == RnnDirection::backward_weights)
+      return WeightGradients(p, d).estimate_us() + layers * (2 + 2 * copies / (d.copy_gb_s * 1e3));
+    const bool forward = p.direction == RnnDirection::forward;
+    const double of_inputs = forward ? ChunkProducts(p, d).estimate_us() : InputGradients(p, d).estimate_us();
+    // A thread reads weights at 50 GB/s, packs 1,000 of them in a microsecond, and computes as many gates.
+    const double weights = double(p.gates()) * H * double(UnitBlocks(p).units()), values = double(p.gates()) * H;
+    const double products = weights * rows / double(p.steps);
+    const double step = std::max(products / kProductsPerUs, 4 * weights / 5e4) + values * rows / double(p.steps) / 1e3;
+    const double team = D * products < kTeamProducts ? 1 : std::min(threads, D * double(UnitBlocks(p).count));
+    const double packing = hidden_weights_of(p) == HiddenWeights::packed ? weights / 1e3 : 0;
+    return of_inputs + layers * (2 + D * packing / threads + double(p.steps) * (0.5 + D * step / team));
+  }
   size_t workspace_bytes(const RnnProblem& p, const Device& d, const Config&) const override {
     return PackedPlan(p, d).layout.bytes;
   }

@@ -32,6 +32,11 @@ struct UnitBlocks {
   int64_t units() const { return columns * count; }
 };
 
+// How products of h by w_hh read it. It is not packed if few products use it: then each gate is a dot product of h and a
+// row of w_hh, where it is.
+enum class HiddenWeights { packed, in_place, unused };
+HiddenWeights hidden_weights_of(const RnnProblem&);
+
 // Copies n elements of `size` bytes, which are `stride` apart.
 void copy_elements(const void* from, int64_t stride, int64_t n, int64_t size, char* to);
 

@@ -9,7 +9,7 @@ namespace minidnn::cpu::rnn {
 namespace {
 
 // The most rows of a chunk of W x: a product of so many rows is worth packing W, and its sums take some 10 MB.
-constexpr int64_t kChunkRows = 4096;
+constexpr int64_t kChunkRows = 1536;
 // Products of fewer rows are not worth a plan of their own.
 constexpr int64_t kFewRows = 64;
 
@@ -20,6 +20,7 @@ struct Forward {
   const RnnLayer& l = c.l;
   const int64_t H = p.hidden, gates = p.gates();
   const bool in_place = chunks.in_place(l);
+  const HiddenWeights hidden = hidden_weights_of(p);
   int64_t first = 0, last = 0;  // the first step of a chunk, and the step after its last one
 
   Unit unit(int64_t direction, int64_t i) const {
@@ -42,13 +43,14 @@ struct Forward {
 
   void pack_weights() const {
     const int64_t C = c.blocks.columns, panels = c.blocks.count * gates;
-    cpu::parallel_for(p.directions * panels, ceil_div(int64_t(20000), C * H), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t d = i / panels, panel = i % panels, u0 = panel / gates * C, gate = panel % gates;
-        c.pack(l.weights[d][kHiddenWeight], (gate * H + u0) * H, false, std::min(C, H - u0), H,
-               c.weights(d) + panel * C * H);
-      }
-    });
+    if (hidden == HiddenWeights::packed)
+      cpu::parallel_for(p.directions * panels, ceil_div(int64_t(20000), C * H), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t d = i / panels, panel = i % panels, u0 = panel / gates * C, gate = panel % gates;
+          c.pack(l.weights[d][kHiddenWeight], (gate * H + u0) * H, false, std::min(C, H - u0), H,
+                 c.weights(d) + panel * C * H);
+        }
+      });
     for (int64_t d = 0; d < p.directions; ++d) {
       float* const b = bias(d);
       std::fill_n(b, 4 * H, 0.0f);
@@ -121,6 +123,11 @@ struct Forward {
     float *const sums = c.sums(direction, u0), *const temporary = c.temporaries(direction, u0);
     if (step == 0 && !p.has_h0) {
       std::fill_n(sums, rows * pitch, 0.0f);
+    } else if (hidden == HiddenWeights::in_place) {
+      const auto* const w = static_cast<const float*>(l.weights[direction][kHiddenWeight]) + u0 * H;
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t gate = 0; gate < gates; ++gate)
+          c.gemm.row_f32.dots(h(step, direction, i), w + gate * H * H, H, units, H, sums + i * pitch + gate * width);
     } else {
       const float** const row = c.pointers(direction, begin);
       for (int64_t i = 0; i < rows; ++i) row[i] = h(step, direction, i);

@@ -119,10 +119,11 @@ void WeightGradients::run(const RnnLayer& l, void* operand, void* scratch) const
 
 void WeightGradients::add_up_biases(const RnnLayer& l, int64_t direction) const {
   // Sums of kRows rows are float32, and their sums float64.
-  constexpr int64_t kColumns = 128, kRows = 64;
+  constexpr int64_t kColumns = 256, kRows = 64;
   const int64_t H = p_.hidden, width = p_.gate_gradients() * H, gates = p_.gates() * H;
   const int64_t used = p_.packed ? l.first_rows[p_.steps] : p_.rows(), size = int64_t(itemsize(p_.x.dtype));
   const ElementSpans& spans = element_spans(p_.x.dtype);
+  const bool is_float = p_.x.dtype == DType::float32;
   cpu::parallel_for(
       ceil_div(width, kColumns), ceil_div(int64_t(20000), (used + 1) * kColumns), [&](int64_t begin, int64_t end) {
         for (int64_t block = begin; block < end; ++block) {
@@ -132,9 +133,10 @@ void WeightGradients::add_up_biases(const RnnLayer& l, int64_t direction) const 
           for (int64_t row = 0; row < used; row += kRows) {
             std::fill_n(part, n, 0.0f);
             for (int64_t i = row; i < std::min(used, row + kRows); ++i) {
-              spans.read(static_cast<const char*>(l.dgates) + ((direction * p_.rows() + i) * width + first) * size, 1,
-                         n, some);
-              rnn_kernels().add(some, part, n);
+              const void* const from =
+                  static_cast<const char*>(l.dgates) + ((direction * p_.rows() + i) * width + first) * size;
+              if (!is_float) spans.read(from, 1, n, some);
+              rnn_kernels().add(is_float ? static_cast<const float*>(from) : some, part, n);
             }
             for (int64_t j = 0; j < n; ++j) sums[j] += double(part[j]);
           }

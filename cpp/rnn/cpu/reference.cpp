@@ -38,7 +38,7 @@ struct Reference final : Engine<RnnProblem> {
   std::string name() const override { return "cpu.rnn.reference"; }
   std::string why_not(const RnnProblem&, const Device&) const override { return ""; }
   double estimate_us(const RnnProblem& p, const Device& d) const override {
-    return roofline_us(rnn_flop(p), rnn_bytes(p), d, 0.02);
+    return roofline_us(rnn_flop(p), rnn_bytes(p), d, p.direction == RnnDirection::backward_weights ? 0.02 : 0.1);
   }
   size_t workspace_bytes(const RnnProblem& p, const Device&, const Config&) const override {
     return rnn_workspace_bytes(p);

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/thread_team.h"
 #include "cpp/core/dlpack.h"
 #include "cpp/core/handle.h"
 #include "cpp/core/host_device/fast_divmod.h"
@@ -768,6 +769,58 @@ static void test_parallel_crowded() {
   crowd.join();
 }
 
+// Members write to their own numbers, wait, and read those of all others. There are more members than cores, and another
+// thread keeps a core busy, so that members are suspended while others wait for them.
+static void check_team(int most, double patience_us, int steps, int* largest = nullptr) {
+  std::vector<int64_t> numbers(size_t(2 * most), -1);
+  std::atomic<int> calls = 0, all = 0;
+  cpu::Barrier barrier;
+  cpu::parallel_team(most, patience_us, [&](int member, int members) {
+    CHECK(0 <= member && member < members && members <= most, member, " of ", members);
+    ++calls;
+    all = members;
+    for (int step = 0; step < steps; ++step) {
+      int64_t* const now = numbers.data() + step % 2 * most;
+      now[member] = step + member;
+      barrier.wait(members);
+      for (int i = 0; i < members; ++i) CHECK(now[i] == step + i, now[i], " of member ", i, " in step ", step);
+    }
+  });
+  CHECK(calls == all, calls.load(), " calls for ", all.load(), " members");
+  if (largest) *largest = std::max(*largest, all.load());
+}
+static void test_teams() {
+  int largest = 0;
+  for (int round = 0; round < 20; ++round) check_team(4, 1e5, 100, &largest);
+  CHECK(largest == 4, "threads that have time join; most were ", largest);
+  for (int most : {1, 2, 3, 4, 9}) check_team(most, 200, 300);
+  for (int round = 0; round < 2000; ++round) check_team(4, 0, 3);  // late threads find the team closed
+  {
+    const cpu::ThreadLimit limit(2);
+    largest = 0;
+    check_team(4, 1000, 10, &largest);
+    CHECK(largest <= 2, largest);
+  }
+  cpu::parallel_for(8, 1, [&](int64_t, int64_t) {
+    int inner = 0;
+    check_team(4, 1e6, 3, &inner);
+    CHECK(inner == 1, "inside of another call, a thread is alone");
+  });
+  std::atomic<bool> stop = false;
+  std::thread crowd([&] {
+    while (!stop) {}
+  });
+  for (int round = 0; round < 20; ++round) check_team(4, 1e4, 200);
+  stop = true;
+  crowd.join();
+  std::vector<std::thread> callers;  // the pool works for one of them
+  for (int i = 0; i < 4; ++i)
+    callers.emplace_back([] {
+      for (int round = 0; round < 50; ++round) check_team(4, 100, 20);
+    });
+  for (std::thread& t : callers) t.join();
+}
+
 static void test_parallel_exceptions() {
   for (int round = 0; round < 200; ++round) {
     std::string text = error_of<ShapeError>([] {
@@ -920,6 +973,7 @@ int main() {
   test_parallel_for();
   test_parallel_limit();
   test_parallel_crowded();
+  test_teams();
   test_parallel_exceptions();
   test_parallel_callers();
   test_fork();

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -825,21 +826,101 @@ def test_blocks_that_wait_for_each_other() -> None:
     dnn.synchronize("cuda:0")
 
 
-def test_results_do_not_depend_on_threads() -> None:
-    code = """
-import numpy as np, pyminidnn as dnn
+@pytest.mark.parametrize("more", ["", "h0=f(2, {batch}, {hidden}), lengths=np.arange({batch}, dtype='int32') % 10"])
+@pytest.mark.parametrize(
+    ("mode", "gates", "hidden", "batch"), [("lstm", 4, 40, 17), ("gru", 3, 150, 5), ("lstm", 4, 200, 1)]
+)
+def test_results_do_not_depend_on_threads(mode: str, gates: int, hidden: int, batch: int, more: str) -> None:
+    """The last two sizes have teams on the CPU, whose members have different numbers of units. 64 threads are more than
+    cores."""
+    rows = gates * hidden
+    code = f"""
+import hashlib, numpy as np, pyminidnn as dnn
 rng = np.random.default_rng(0)
 f = lambda *s: (rng.normal(size=s) / 4).astype("float32")
-weights = [w for _ in range(2) for i in (f(160, 30), f(160, 40), f(160), f(160)) for w in [i]]
-o = {"mode": "lstm", "hidden_size": 40, "bidirectional": True}
-x = f(9, 17, 30)
-y, hn, cn, r = dnn.rnn_forward(x, weights, training=True, **o)
-dx, dh0, dc0, g = dnn.rnn_backward_data(f(9, 17, 80), None, None, y, weights, r, **o)
-w = dnn.rnn_backward_weights(x, None, y, g, r, **o, flat=True)
+weights = [w for _ in range(2) for w in (f({rows}, 30), f({rows}, {hidden}), f({rows}), f({rows}))]
+o = dict(mode="{mode}", hidden_size={hidden}, bidirectional=True)
+states = dict({more.format(batch=batch, hidden=hidden)})
+x = f(9, {batch}, 30)
+y, hn, cn, r = dnn.rnn_forward(x, weights, training=True, **o, **states)
+dx, dh0, dc0, g = dnn.rnn_backward_data(f(9, {batch}, {2 * hidden}), None, None, y, weights, r, **o, **states)
+w = dnn.rnn_backward_weights(x, states.pop("h0", None), y, g, r, **o, **states, flat=True)
 for t in (y, hn, cn, dx, dh0, dc0, g, w):
-    print(t.numpy().tobytes().hex())
+    if t is not None:
+        print(hashlib.sha256(t.numpy().tobytes()).hexdigest())
 """
     assert len(outputs_by_threads(code)) == 1
+
+
+def test_calls_on_several_threads_at_once() -> None:
+    """One of them gets the threads of the pool. The others compute alone, and must not wait for members of a team."""
+    p = problem("float32", "lstm", (30, 4, 20), 96, bidirectional=True)
+    t = p.tensors("cpu")
+    want = [values_of(r) for r in p.outputs(t)]
+
+    def call(_: int) -> list[np.ndarray]:
+        return [values_of(r) for r in p.outputs(t)]
+
+    with ThreadPoolExecutor(4) as threads:
+        for got in threads.map(call, range(100)):
+            for a, b in zip(got, want, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+# The ratio of errors that is taken for equal accuracy.
+WORSE = 4
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("hidden", "batch", "steps", "layers"), [(512, 16, 100, 1), (512, 1, 100, 1), (200, 7, 60, 2)])
+@pytest.mark.parametrize("mode", ["tanh", "lstm", "gru"])
+def test_large_layers_are_as_accurate_as_torch(mode: str, hidden: int, batch: int, steps: int, layers: int) -> None:
+    """Results and gradients against torch in float64. Their errors are at most WORSE times those of torch in float32."""
+    import torch
+
+    two = layers == 2
+    p = problem("float32", mode, (steps, batch, hidden), hidden, layers=layers, bidirectional=two, spread=1.0)
+    dy = torch.from_numpy(np.random.default_rng(1).normal(size=(steps, batch, hidden * (1 + two))).astype("float32"))
+
+    def results_of_torch(dtype: torch.dtype) -> list[np.ndarray]:
+        module, x = torch_module(p, "cpu").to(dtype), torch.from_numpy(p.arrays["x"]).to(dtype).requires_grad_()
+        y, states = module(x)
+        y.backward(dy.to(dtype))
+        states = states if mode == "lstm" else (states,)
+        return [a.detach().double().numpy() for a in (y, *states, x.grad, *(w.grad for w in module.parameters()))]
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several wait for each other for seconds where other programs use the cores
+    try:
+        exact, single = results_of_torch(torch.float64), results_of_torch(torch.float32)
+    finally:
+        torch.set_num_threads(threads)
+    t = p.tensors("cpu")
+    y, hn, cn, reserve = p.call(t, training=True, algo="packed_gemm")
+    weights = [t[f"w{i}"] for i in range(len(p.weights))]
+    more: dict[str, Any] = p.options | {"algo": "packed_gemm"}
+    dx, *_, dgates = dnn.rnn_backward_data(dy, None, None, y, weights, reserve, **more)
+    gradients = dnn.rnn_backward_weights(t["x"], None, y, dgates, reserve, **more)
+    got = [y, hn, *([cn] if mode == "lstm" else []), dx, *gradients]
+    for i, (a, want, theirs) in enumerate(zip(got, exact, single, strict=True)):
+        error, allowed = (np.linalg.norm(r - want) for r in (values_of(a), theirs))
+        assert error < WORSE * allowed, f"result {i}: {error:.3g} against {allowed:.3g}"
+        assert allowed < 1e-4 * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize("direction", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("mode", "steps", "batch", "hidden"), [("lstm", 20, 1, 128), ("gru", 10, 8, 64), ("tanh", 5, 4, 200)]
+)
+def test_the_faster_engine_of_the_cpu_is_chosen(mode: str, steps: int, batch: int, hidden: int, direction: int) -> None:
+    """The one with the lower estimate is the one that find() measures as faster. It is several times faster."""
+    p = three_calls(problem("float32", mode, (steps, batch, hidden), hidden))[direction]
+    t = p.tensors("cpu")
+    (chosen,) = (r for r in dnn.explain(p.call, t) if r.problem.startswith("rnn "))
+    (measured,) = (r for r in dnn.find(p.call, t) if r.problem.startswith("rnn "))
+    assert chosen.chosen == measured.chosen == "cpu.rnn.packed_gemm"
+    estimates = {e.name: e.estimate_us for e in chosen.engines}
+    assert estimates["cpu.rnn.packed_gemm"] < estimates["cpu.rnn.reference"]
 
 
 # ---- Errors

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CPU engines against torch on the same cores (its images are in NCHW or NHWC, whichever is faster): convolutions,
-matrix products, attention, operations bound by memory, fused operations, and calls on tiny tensors. Lists: conv
-{nchw,nhwc} batch {1,8}, depthwise, matmul, attention, memory {1,16,256} MB, fused, tiny."""
+matrix products, attention, recurrent layers, the CTC loss, operations bound by memory, fused operations, and calls on
+tiny tensors. Lists: conv {nchw,nhwc} batch {1,8}, depthwise, matmul, attention, rnn {forward,backward}, ctc, memory
+{1,16,256} MB, fused, tiny."""
 
 from __future__ import annotations
 
@@ -12,12 +13,15 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import torch
 from bench_conv import DEPTHWISE, FIRST, ORDERS, PASSES, RESNET, Case
+from bench_ctc import pair
 from bench_layer_norm import seen_of_layer_backward
 from bench_random import moments
+from bench_rnn import Problem
 from report import Target
-from runner import ARITHMETIC, Row, in_orders, main
+from runner import ARITHMETIC, Row, in_orders, listed, main
 from torch.nn import functional
 
 import pyminidnn as dnn
@@ -28,6 +32,9 @@ TARGETS = {
     "depthwise": Target(1.5, 1.0),
     "matmul": Target(1.0, 0.85),
     "attention": Target(1.3, 0.6),
+    "rnn forward": Target(1.2),
+    "rnn backward": Target(1.0),
+    "ctc": Target(2.0),
     **{f"memory {mb} MB": MEMORY for mb in (1, 16, 256)},
     "fused": Target(1.3),
     "tiny": Target(1.5),
@@ -127,6 +134,22 @@ def attention() -> Iterator[Row]:
                 label=f"decode {label}",
                 **of_dtype,
             )
+
+
+def recurrent() -> Iterator[Row]:
+    """Layers for inference, and all their gradients: one sequence and 16, and both directions with lengths."""
+    for mode, hidden, batch in itertools.product(("lstm", "gru", "tanh"), (256, 512), (1, 16)):
+        p = Problem(mode, hidden, 1, 100, batch, "float32", "cpu")
+        yield p.forward("rnn forward")
+        yield p.backward("rnn backward")
+    lengths = np.random.default_rng(0).integers(20, 101, 16)
+    yield Problem("lstm", 256, 1, 100, 16, "float32", "cpu", True, lengths).forward("rnn forward")
+
+
+def ctc() -> Iterator[Row]:
+    for shape in ((1000, 8, 500, 100), (150, 32, 28, 40), (64, 64, 97, 20)):
+        for logits in (False, True):
+            yield from listed("ctc", pair("cpu", *shape, torch.float32, logits))
 
 
 def memory(mb: int) -> Iterator[Row]:
@@ -418,6 +441,8 @@ def rows(device: str) -> Iterator[Row]:
     yield from convolutions()
     yield from products()
     yield from attention()
+    yield from recurrent()
+    yield from ctc()
     for mb in (1, 16, 256):
         yield from memory(mb)
     yield from fused()

@@ -8,7 +8,8 @@
 
 namespace minidnn {
 
-constexpr int kGemmRows = 12;  // the largest number of rows in a tile of any micro-kernel
+constexpr int kGemmRows = 12;    // the largest number of rows in a tile of any micro-kernel
+constexpr int kGemmFewRows = 8;  // that of GemmKernels::few_rows
 
 // Byte offsets in a, one per row of a tile, and in b, for some steps of the inner dimension k. Several rows may have
 // the same offset, for example that of a buffer of zeros.
@@ -102,7 +103,7 @@ struct GemmKernels {
   // few_rows[i] multiplies a tile of i + 1 rows, at most f32.rows, and f32.columns columns. few_rows[0] computes the sum
   // of each segment by itself, and adds these sums in their order: that is what the others compute by a call for each
   // segment. Several segments make few_rows[0] fast.
-  void (*few_rows[kGemmRows])(const GemmTile<float>&);
+  void (*few_rows[kGemmFewRows])(const GemmTile<float>&);
 };
 
 MINIDNN_PER_ISA(GemmKernels, gemm_kernels)

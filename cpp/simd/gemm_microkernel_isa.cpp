@@ -256,8 +256,7 @@ const GemmKernels gemm_kernels = {
     transpose<float>,
     {finish<float, float>, finish<float16, float16>, finish<bfloat16, bfloat16>, finish<float16, float>,
      finish<bfloat16, float>},
-    {few<1>(), few<2>(), few<3>(), few<4>(), few<5>(), few<6>(), few<7>(), few<8>(), few<9>(), few<10>(), few<11>(),
-     few<12>()},
+    {few<1>(), few<2>(), few<3>(), few<4>(), few<5>(), few<6>(), few<7>(), few<8>()},
 };
 
 }  // namespace minidnn::MINIDNN_ISA

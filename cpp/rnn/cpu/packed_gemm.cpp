@@ -13,9 +13,9 @@ namespace minidnn {
 namespace cpu::rnn {
 namespace {
 
-// The number of steps of k that are added up in registers: with it, a panel's part stays in the first-level cache while
-// it is multiplied by all rows. It is constant, so the rounding of a sum does not depend on the number of rows.
-constexpr int64_t kSegment = 128;
+// The number of steps of k that are added up in registers. It is constant for a call, so the rounding of a sum does not
+// depend on the number of rows. A single row needs several independent sums, so it has short segments.
+constexpr int64_t kSegment = 256, kShortSegment = 64;
 // A step is divided among threads if it has this number of multiply-adds (some microseconds).
 constexpr int64_t kTeamProducts = 65536;
 // Threads form a team anew after this number of multiply-adds of one thread (some milliseconds), so that a thread that
@@ -46,13 +46,13 @@ PackedLayout::PackedLayout(const RnnProblem& p, const ChunkProducts& products, s
   before_at = add(size_t(p.steps + 1) * 8);
   pointers_at = add(size_t(D * blocks.count * p.batch) * sizeof(void*));
   if (hidden_weights_of(p) == HiddenWeights::packed) weights_at = add(floats(D * gates * p.hidden * blocks.units()));
-  sums_at = add(floats(D * p.batch * blocks.units() * (forward ? gates : 1)));
+  sums_at = add(floats(D * p.batch * (blocks.units() * (forward ? gates : 1) + blocks.count * kPadding)));
   temporaries_at = add(floats(D * blocks.units() * kTemporaries));
   if (forward) {
     bias_at = add(floats(D * 4 * p.hidden));
     states_at = add(floats(2 * states));
     operand_at = add(products.operand_bytes());
-    inputs_at = add(floats(D * products.rows() * gates * p.hidden));
+    inputs_at = add(floats(D * products.rows() * products.pitch()));
   } else {
     if (p.has_c0) cells_at = add(floats(states));
     if (p.x.dtype != DType::float32) states_at = add(floats(2 * states * p.gate_gradients()));
@@ -104,17 +104,18 @@ void PackedCall::pack(const void* w, int64_t offset, bool transposed, int64_t co
 
 void PackedCall::multiply(std::span<const float* const> row, int64_t from, const float* panel, float* to, int64_t pitch,
                           bool add) const {
-  const auto rows = int64_t(row.size()), H = p.hidden, whole = H / kSegment * kSegment;
+  const int64_t length = p.batch == 1 ? kShortSegment : kSegment;
+  const auto rows = int64_t(row.size()), H = p.hidden, whole = H / length * length;
   const auto bytes = [&](int64_t i) {
     return int64_t(reinterpret_cast<intptr_t>(row[size_t(i)]) - reinterpret_cast<intptr_t>(row[0]));
   };
-  GemmTile<float> tile{nullptr, 1, kSegment, row[0] + from, 1, panel, blocks.columns, to, pitch, add};
+  GemmTile<float> tile{nullptr, 1, length, row[0] + from, 1, panel, blocks.columns, to, pitch, add};
   if (rows == 1) {
     constexpr int64_t kMost = 16;
     GemmSegment some[kMost];
     const auto run = [&](int64_t k, int64_t count, int64_t steps) {
       for (int64_t i = 0; i < count; ++i) {
-        some[i].a[0] = (k + i * kSegment) * int64_t(sizeof(float));
+        some[i].a[0] = (k + i * length) * int64_t(sizeof(float));
         some[i].b = some[i].a[0] * blocks.columns;
       }
       tile.segments = some;
@@ -123,15 +124,15 @@ void PackedCall::multiply(std::span<const float* const> row, int64_t from, const
       gemm.few_rows[0](tile);
       tile.add = true;
     };
-    for (int64_t k = 0; k < whole; k += kMost * kSegment) run(k, std::min(kMost, (whole - k) / kSegment), kSegment);
+    for (int64_t k = 0; k < whole; k += kMost * length) run(k, std::min(kMost, (whole - k) / length), length);
     if (whole < H) run(whole, 1, H - whole);
     return;
   }
-  const int64_t chunks = ceil_div(rows, gemm.f32.rows);
+  const int64_t chunks = ceil_div(rows, std::min<int64_t>(gemm.f32.rows, kGemmFewRows));
   GemmSegment segment{};
   tile.segments = &segment;
-  for (int64_t k = 0; k < H; k += kSegment) {
-    tile.steps = std::min(kSegment, H - k);
+  for (int64_t k = 0; k < H; k += length) {
+    tile.steps = std::min(length, H - k);
     tile.add = add || k > 0;
     segment.b = k * blocks.columns * int64_t(sizeof(float));
     for (int64_t i = 0; i < chunks; ++i) {

@@ -37,6 +37,10 @@ struct UnitBlocks {
 enum class HiddenWeights { packed, in_place, unused };
 HiddenWeights hidden_weights_of(const RnnProblem&);
 
+// Floats between rows of sums. Without them, the rows of a tile might be multiples of a large power of two apart, which few
+// sets of the cache hold.
+constexpr int64_t kPadding = 16;
+
 // Copies n elements of `size` bytes, which are `stride` apart.
 void copy_elements(const void* from, int64_t stride, int64_t n, int64_t size, char* to);
 
@@ -49,6 +53,7 @@ class ChunkProducts {
 
   int64_t steps() const { return steps_; }  // of a chunk
   int64_t rows() const { return steps_ * p_.batch; }
+  int64_t pitch() const { return p_.gates() * p_.hidden + kPadding; }  // of the rows of products
   size_t scratch_bytes() const;
   size_t operand_bytes() const;  // `operand` of run()
   double estimate_us() const;    // of all layers
@@ -104,8 +109,9 @@ struct PackedCall {
 
   // Memory of a thread, for its units from u0 on.
   float* sums(int64_t direction, int64_t u0) const {
-    const int64_t of_unit = p.batch * (p.direction == RnnDirection::forward ? p.gates() : 1);
-    return part<float>(at.sums_at) + (direction * blocks.units() + u0) * of_unit;
+    const int64_t of_unit = p.direction == RnnDirection::forward ? p.gates() : 1, block = u0 / blocks.columns;
+    const int64_t before_block = direction * blocks.count + block;
+    return part<float>(at.sums_at) + before_block * p.batch * (blocks.columns * of_unit + kPadding);
   }
   float* temporaries(int64_t direction, int64_t u0) const {
     return part<float>(at.temporaries_at) + (direction * blocks.units() + u0) * PackedLayout::kTemporaries;

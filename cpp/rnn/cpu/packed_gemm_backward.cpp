@@ -57,6 +57,7 @@ struct Backward {
   // Computes a step, or the gradients of h0 and c0 if it is -1.
   void step(int64_t direction, int64_t step, int64_t begin, int64_t end) const {
     const int64_t C = c.blocks.columns, u0 = begin * C, width = (end - begin) * C, units = std::min(width, H - u0);
+    const int64_t pitch = width + kPadding;
     const int64_t before = step + 1 < p.steps ? c.active[step + 1] : 0, rows = step < 0 ? p.batch : c.active[step];
     float *const sums = c.sums(direction, u0), *const temporary = c.temporaries(direction, u0);
     const float** const row = c.pointers(direction, begin);
@@ -64,10 +65,10 @@ struct Backward {
     const float* panel = c.weights(direction) + begin * C * gates * H;
     for (int64_t b = 0; b < end - begin && before; ++b)
       for (int64_t gate = 0; gate < gates; ++gate, panel += C * H)
-        c.multiply({row, size_t(before)}, (gru && gate == 2 ? 3 : gate) * H, panel, sums + b * C, width, gate > 0);
+        c.multiply({row, size_t(before)}, (gru && gate == 2 ? 3 : gate) * H, panel, sums + b * C, pitch, gate > 0);
     for (int64_t i = 0; i < rows; ++i) {
       const Unit u = unit(direction, i);
-      float* const dh = sums + i * width;
+      float* const dh = sums + i * pitch;
       if (i >= before) begin_units(u, u0, units, dh);
       if (step >= 0) run_units(u, i, step, u0, units, width, dh, temporary);
       else finish_units(u, u0, units, dh);

@@ -33,7 +33,7 @@ struct Forward {
   }
   float* bias(int64_t direction) const { return c.part<float>(c.at.bias_at) + direction * 4 * H; }
   float* inputs(int64_t direction) const {
-    return c.part<float>(c.at.inputs_at) + direction * chunks.rows() * gates * H;
+    return c.part<float>(c.at.inputs_at) + direction * chunks.rows() * chunks.pitch();
   }
   // The row of the i-th sequence in the products of the chunk.
   int64_t input_row(int64_t direction, int64_t step, int64_t i) const {
@@ -118,7 +118,7 @@ struct Forward {
 
   void step(int64_t direction, int64_t step, int64_t begin, int64_t end) const {
     const int64_t C = c.blocks.columns, rows = c.active[step], u0 = begin * C, width = (end - begin) * C;
-    const int64_t units = std::min(width, H - u0), pitch = gates * width;
+    const int64_t units = std::min(width, H - u0), pitch = gates * width + kPadding;
     if (rows == 0) return;
     float *const sums = c.sums(direction, u0), *const temporary = c.temporaries(direction, u0);
     if (step == 0 && !p.has_h0) {
@@ -146,7 +146,8 @@ struct Forward {
     const int64_t t = u.time(step), row = u.direction * p.rows() + minidnn::rnn::row_of(p, l, t, u.n);
     RnnForwardUnits f{};
     f.units = units;
-    f.input = inputs(u.direction) + input_row(u.direction, step, i) * gates * H + u0;
+    f.input = inputs(u.direction) + input_row(u.direction, step, i) * chunks.pitch() + u0;
+    f.next_input = f.input + (i + 1 < c.active[step] ? chunks.pitch() : 0);
     f.hidden = sums;
     f.bias = bias(u.direction) + u0;
     f.input_pitch = f.bias_pitch = f.saved_pitch = H;
@@ -202,7 +203,7 @@ ChunkProducts::OfLayer ChunkProducts::of_layer(int64_t layer, const Device& d) c
   of.pitch = of.in_place && layer == 0 ? x.pitch : inputs;
   const auto add = [&](int64_t rows) {
     of.products.emplace_back(p_, d, matrix(type, rows, inputs, of.pitch), matrix(type, inputs, gates, 1, inputs),
-                             matrix(DType::float32, rows, gates, gates));
+                             matrix(DType::float32, rows, gates, pitch()));
     of.products.back().build(d);
   };
   add(rows());

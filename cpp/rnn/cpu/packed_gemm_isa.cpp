@@ -30,6 +30,8 @@ inline __attribute__((always_inline)) V sigmoid_slope(V v) { return v * (1.0f - 
 template <RnnMode mode> void forward(const RnnForwardUnits& f) {
   for (int64_t u = 0; u < f.units; u += kFloats) {
     const int64_t n = f.units - u;
+    for (int64_t k = 0; k < (mode == RnnMode::lstm ? 4 : mode == RnnMode::gru ? 3 : 1); ++k)
+      __builtin_prefetch(f.next_input + k * f.input_pitch + u);
     const auto input = [&](int64_t k) __attribute__((always_inline)) {
       return load_some(f.input + k * f.input_pitch + u, n) + load_some(f.bias + k * f.bias_pitch + u, n);
     };

@@ -13,11 +13,12 @@ struct RnnForwardUnits {
   int64_t units;
   const float *input, *hidden, *bias;  // W x, U h, and the biases of both
   int64_t input_pitch, hidden_pitch, bias_pitch;
-  const float* h;  // before the step (GRU)
-  float* c;        // before and after the step (LSTM)
-  float clip;      // NaN if c is not clipped
-  float* to;       // h after the step
-  float* saved;    // gates after activation, or null
+  const float* next_input;  // W x of the next call, which is prefetched
+  const float* h;           // before the step (GRU)
+  float* c;                 // before and after the step (LSTM)
+  float clip;               // NaN if c is not clipped
+  float* to;                // h after the step
+  float* saved;             // gates after activation, or null
   int64_t saved_pitch;
   float* cells;  // a copy of c, or null
 };

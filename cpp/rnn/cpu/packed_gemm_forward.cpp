@@ -244,8 +244,8 @@ void ChunkProducts::run(const RnnLayer& l, int64_t direction, int64_t rows, cons
     const auto found = std::ranges::find_if(of.products, fits);
     const Product& product = found == of.products.end() ? of.products.back() : *found;
     some = product.problem.y.shape[0];
-    product.run(from + done * of.pitch * size, l.weights[direction][kInputWeight], sums + done * p_.gates() * p_.hidden,
-                false, scratch, nullptr);
+    product.run(from + done * of.pitch * size, l.weights[direction][kInputWeight], sums + done * pitch(), false,
+                scratch, nullptr);
   }
 }
 

@@ -114,6 +114,9 @@ struct Backward {
     const int64_t saved = row * p.saved_gates() * H + u0;
     b.saved = c.read(l.gates, saved, 1, units, temporary);
     b.saved_pitch = c.is_float ? H : width;
+    b.next_saved = b.saved;
+    if (c.is_float && i + 1 < c.active[step])
+      b.next_saved += (row_of(unit(u.direction, i + 1), step) - row) * p.saved_gates() * H;
     for (int64_t k = 1; k < p.saved_gates() && !c.is_float; ++k)
       c.read(l.gates, saved + k * H, 1, units, temporary + k * width);
     if (lstm) {

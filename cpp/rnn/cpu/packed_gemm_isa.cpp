@@ -27,11 +27,13 @@ inline __attribute__((always_inline)) V sigmoid(V x) {
 inline __attribute__((always_inline)) V tanh_slope(V v) { return (1.0f - v) * (1.0f + v); }
 inline __attribute__((always_inline)) V sigmoid_slope(V v) { return v * (1.0f - v); }
 
+template <RnnMode mode> constexpr int64_t kGates = mode == RnnMode::lstm ? 4 : mode == RnnMode::gru ? 3 : 1;
+template <RnnMode mode> constexpr int64_t kSavedGates = kGates<mode> + (mode == RnnMode::gru);
+
 template <RnnMode mode> void forward(const RnnForwardUnits& f) {
   for (int64_t u = 0; u < f.units; u += kFloats) {
     const int64_t n = f.units - u;
-    for (int64_t k = 0; k < (mode == RnnMode::lstm ? 4 : mode == RnnMode::gru ? 3 : 1); ++k)
-      __builtin_prefetch(f.next_input + k * f.input_pitch + u);
+    for (int64_t k = 0; k < kGates<mode>; ++k) __builtin_prefetch(f.next_input + k * f.input_pitch + u);
     const auto input = [&](int64_t k) __attribute__((always_inline)) {
       return load_some(f.input + k * f.input_pitch + u, n) + load_some(f.bias + k * f.bias_pitch + u, n);
     };
@@ -74,6 +76,7 @@ template <RnnMode mode> void forward(const RnnForwardUnits& f) {
 template <RnnMode mode> void backward(const RnnBackwardUnits& b) {
   for (int64_t u = 0; u < b.units; u += kFloats) {
     const int64_t n = b.units - u;
+    for (int64_t k = 0; k < kSavedGates<mode>; ++k) __builtin_prefetch(b.next_saved + k * b.saved_pitch + u);
     const auto saved = [&](int64_t k)
                            __attribute__((always_inline)) { return load_some(b.saved + k * b.saved_pitch + u, n); };
     const auto put = [&](int64_t k, V v)

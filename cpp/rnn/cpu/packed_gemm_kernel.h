@@ -29,6 +29,7 @@ struct RnnBackwardUnits {
   const float *dh, *dy;  // the gradient of h by the step after, and that of y
   const float* saved;
   int64_t saved_pitch;
+  const float* next_saved;    // `saved` of the next call, which is prefetched
   const float *c, *c_before;  // LSTM. c_before is null for zeros
   float clip;
   const float* h_before;  // GRU; null for zeros

@@ -196,21 +196,19 @@ struct PackedPlan final : Plan<RnnProblem> {
     char* const bytes = static_cast<char*>(workspace);
     void* const scratch = bytes + layout.scratch_at;
     run_rnn_passes(p, a, workspace, 1, [&](RnnPass pass, const RnnLayer& l, int64_t step, int64_t items) {
+      // All steps of a layer are computed at the first one.
+      const bool is_step = pass == RnnPass::forward_unit || pass == RnnPass::backward_units;
+      if (is_step && step != (p.direction == RnnDirection::forward ? 0 : p.steps - 1)) return;
       const PackedCall call{p, l, layout, bytes};
-      const bool is_first = step == (p.direction == RnnDirection::forward ? 0 : p.steps - 1);
       switch (pass) {
         case RnnPass::forward_unit:
-          if (is_first) forward_layer(call, chunks, threads);
-          break;
+          return forward_layer(call, chunks, threads);
         case RnnPass::backward_units:
-          if (is_first) backward_steps(call, threads);
-          break;
+          return backward_steps(call, threads);
         case RnnPass::input_gradient:
-          of_inputs.run(call, bytes + sums_at, scratch);
-          break;
+          return of_inputs.run(call, bytes + sums_at, scratch);
         case RnnPass::weight_gradient:
-          of_weights.run(l, bytes + sums_at, scratch);
-          break;
+          return of_weights.run(l, bytes + sums_at, scratch);
         default:
           run_reference_pass(pass, p, l, step, items);
           if (pass == RnnPass::begin && p.direction != RnnDirection::backward_weights) call.make_order();

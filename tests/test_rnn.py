@@ -867,6 +867,16 @@ def test_calls_on_several_threads_at_once() -> None:
                 np.testing.assert_array_equal(a, b)
 
 
+def test_what_packed_gemm_does_not_support() -> None:
+    def reason(p: Problem) -> str:
+        (report,) = (r for r in dnn.explain(p.call, p.tensors("cpu")) if r.problem.startswith("rnn "))
+        return {e.name: e.why_not for e in report.engines}["cpu.rnn.packed_gemm"]
+
+    assert reason(problem("float64", "lstm", (3, 2, 4), 5)) == "float64 is not supported"
+    calls = three_calls(problem("float32", "gru", (3, 2, 4), 5, reset_after=False))
+    assert [reason(p) for p in calls] == ["it is for GRUs with reset_after"] * 2 + [""]
+
+
 # The ratio of errors that is taken for equal accuracy.
 WORSE = 4
 

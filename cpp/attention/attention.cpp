@@ -8,8 +8,6 @@ namespace {
 
 using OptionalTensor = AttentionOptions::OptionalTensor;
 
-DType accumulator_of(DType t) { return t == DType::float64 ? t : DType::float32; }
-
 TensorDesc contiguous(DType t, std::initializer_list<int64_t> shape) {
   return dense(t, shape, Layout::channels_first, "attention");
 }
@@ -196,7 +194,7 @@ struct Checked {
                   ": softcap must be finite and not negative; got ", o.softcap);
     p.has_softcap = o.softcap > 0;
     args.softcap = o.softcap;
-    const DType sums = accumulator_of(p.q.dtype);
+    const DType sums = sum_dtype(p.q.dtype);
     if (o.bias) check_bias(*o.bias);
     if (o.alibi) {
       p.alibi = o.alibi->desc.rank == 2 ? 2 : 1;
@@ -249,7 +247,7 @@ struct Checked {
     check_window();
     check_scores();
     const int64_t rows = p.q.shape[2];
-    const DType sums = accumulator_of(p.q.dtype);
+    const DType sums = sum_dtype(p.q.dtype);
     p.lse = p.packed ? contiguous(sums, {p.heads(), rows}) : contiguous(sums, {p.batch(), p.heads(), rows});
     p.o = in_order_of(p.q, p.q.dtype, {p.q.shape[0], p.heads(), rows, p.value_size()});
     p.ieee = p.q.dtype == DType::float32 && handle.options().math == Math::ieee;

@@ -9,8 +9,7 @@ namespace {
 // Returns the layout of the parameters (scale, bias) and the statistics (mean, variance). Both are row-major. Their
 // shape is usually [C]. With per_activation, it is the shape of x without dimension N.
 TensorDesc parameter_desc(const BatchNormProblem& p) {
-  DType dtype = p.x.dtype == DType::float64 ? DType::float64 : DType::float32;
-  return dense(dtype, shape_of(p.x).subspan(size_t(p.kept_begin), size_t(p.kept_end - p.kept_begin)),
+  return dense(sum_dtype(p.x.dtype), shape_of(p.x).subspan(size_t(p.kept_begin), size_t(p.kept_end - p.kept_begin)),
                Layout::channels_first, "batch_norm: parameter");
 }
 

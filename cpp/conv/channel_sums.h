@@ -44,7 +44,7 @@ struct BiasReductionEngine : Engine<ConvProblem> {
 
 struct UnfusedStatisticsEngine : Engine<ConvStatisticsProblem> {
   static ReduceProblem sum_of(const ConvProblem& p, ReduceMode mode) {
-    return channel_sums(p.y, mode, p.alignment, statistics_dtype(p));
+    return channel_sums(p.y, mode, p.alignment, sum_dtype(p.y.dtype));
   }
   std::string why_not(const ConvStatisticsProblem&, const Device&) const override { return ""; }
   double estimate_us(const ConvStatisticsProblem& p, const Device& d) const override {
@@ -61,7 +61,7 @@ struct UnfusedStatisticsEngine : Engine<ConvStatisticsProblem> {
     const auto conv = plan_on<ConvProblem>(d, p).plan;
     const auto sum = plan_on(d, sum_of(p, ReduceMode::sum)).plan,
                squares = plan_on(d, sum_of(p, ReduceMode::sumsq)).plan;
-    const size_t of_sum = size_t(p.y.shape[1]) * itemsize(statistics_dtype(p));
+    const size_t of_sum = size_t(p.y.shape[1]) * itemsize(sum_dtype(p.y.dtype));
     return make_plan<ConvStatisticsProblem>([=](const ConvStatisticsArgs& a, void* workspace, Stream stream) {
       conv->run(a, workspace, stream);
       sum->run({a.out, a.sums}, workspace, stream);

@@ -167,7 +167,7 @@ Forward forward(const char* me, const char* what, const ForwardInputs& inputs, c
 
 TensorDesc sums_desc(const ConvProblem& p) {
   const int64_t shape[] = {2, p.y.shape[1]};
-  return dense(statistics_dtype(p), shape, Layout::channels_first, "conv: statistics");
+  return dense(sum_dtype(p.y.dtype), shape, Layout::channels_first, "conv: statistics");
 }
 
 }  // namespace
@@ -288,7 +288,6 @@ Tensor conv_backward_bias(const Tensor& dy, const Call& call) {
   return db;
 }
 
-DType statistics_dtype(const ConvProblem& p) { return p.y.dtype == DType::float64 ? DType::float64 : DType::float32; }
 DType operand_dtype(const ConvProblem& p) { return p.direction == ConvDirection::forward ? p.x.dtype : p.y.dtype; }
 DType out_dtype(const ConvProblem& p) {
   return p.direction == ConvDirection::backward_data     ? p.x.dtype

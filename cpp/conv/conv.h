@@ -77,7 +77,5 @@ template <class F> void with_conv_types(const ConvProblem& p, F&& f) {
 // estimate their time from these. Window elements that fall on padding count as FLOP, too.
 double conv_bytes(const ConvProblem&);
 double conv_flop(const ConvProblem&);
-// the dtype of the sums of y and of y^2 that conv_forward_statistics() returns
-DType statistics_dtype(const ConvProblem&);
 
 }  // namespace minidnn

@@ -115,8 +115,6 @@ TensorDesc matrices(DType dtype, const Matrix4& m, int64_t groups, int64_t image
 
 }  // namespace
 
-DType sum_dtype(DType t) { return t == DType::float64 ? t : DType::float32; }
-
 double columns_elements(const ConvGeometry& g) {
   double elements = double(g.groups * g.x.channels) * double(volume(g.window));
   double rows = double(g.images) * double(volume(g.y.size));

@@ -23,8 +23,6 @@ std::string im2col_why_not(const ConvProblem&);
 // Returns true if w (or dw) has the strides of a matrix with one row per filter. The product can then use w in place.
 bool has_filter_matrix(const ConvProblem&);
 
-// Returns the dtype of sums for the given dtype of operands: float64 for float64, else float32.
-DType sum_dtype(DType);
 // Returns the number of elements of the im2col matrix of x, including padding.
 double columns_elements(const ConvGeometry&);
 // Describes the sums of dw over all chunks of images. The descriptor has the shape of dw.

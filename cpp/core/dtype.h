@@ -19,6 +19,8 @@ std::string dtype_names();  // the names of all dtypes for error messages: "floa
 size_t itemsize(DType);
 double epsilon(DType);  // the machine epsilon: the distance from 1 to the next larger number; 0 for integers
 constexpr bool is_floating(DType t) { return t <= DType::bfloat16; }
+// Returns the dtype of sums over elements of a floating dtype, and of statistics and parameters that belong to them.
+constexpr DType sum_dtype(DType t) { return t == DType::float64 ? t : DType::float32; }
 // Returns whether a dtype can represent the integer. The dtype must be an integer dtype or bool.
 bool holds(DType, int64_t);
 // Returns the dtype of the result of an operation on two dtypes, as in NumPy. This library has no int16: where NumPy

@@ -9,7 +9,6 @@ constexpr const char* kReductions[] = {"none", "sum", "mean"};
 TensorDesc contiguous(DType t, std::span<const int64_t> shape) {
   return dense(t, shape, Layout::channels_first, "ctc_loss");
 }
-DType accumulator_of(DType t) { return t == DType::float64 ? t : DType::float32; }
 
 // Returns [T, C] as [T, 1, C].
 TensorDesc with_batch(TensorDesc d) {
@@ -87,7 +86,7 @@ struct Checked {
     p.targets = targets;
     p.input_lengths = lengths("input_lengths", t.input_lengths, batched, args.input_lengths);
     p.target_lengths = lengths("target_lengths", t.target_lengths, batched, args.target_lengths);
-    const DType sums = accumulator_of(x.desc.dtype);
+    const DType sums = sum_dtype(x.desc.dtype);
     const int64_t states[] = {p.steps() * (2 * p.all_labels() + p.batch())}, rows[] = {p.steps(), p.batch()};
     p.alpha = contiguous(sums, states);
     if (p.logits) p.lse = contiguous(sums, rows);

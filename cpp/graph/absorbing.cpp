@@ -215,7 +215,7 @@ class AbsorbingFoldedConv final : public AbsorbingConv {
     const int64_t filters = p.w.shape[0];
     const TensorDesc w = p.w, folded = dense_like(w, w.dtype, "graph: folded weights");
     const bool rows = has_rows(w) && same_strides(w, folded);
-    const DType parameter = w.dtype == DType::float64 ? DType::float64 : DType::float32;
+    const DType parameter = sum_dtype(w.dtype);
     to.zeros = in_arena_units(size_t(filters) * itemsize(parameter));
     const size_t bias_at = to.zeros, weights_at = bias_at + in_arena_units(size_t(filters) * itemsize(w.dtype));
     to.bytes = weights_at + in_arena_units(size_t(w.numel()) * itemsize(w.dtype));

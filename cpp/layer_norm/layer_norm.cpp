@@ -10,8 +10,7 @@ std::span<const int64_t> row_shape(const LayerNormProblem& p) {  // Returns the 
   return shape_of(p.x).subspan(size_t(p.axis));
 }
 TensorDesc small(const LayerNormProblem& p, std::span<const int64_t> shape) {
-  return dense(p.x.dtype == DType::float64 ? DType::float64 : DType::float32, shape, Layout::channels_first,
-               "layer_norm: parameter");
+  return dense(sum_dtype(p.x.dtype), shape, Layout::channels_first, "layer_norm: parameter");
 }
 TensorDesc parameter_desc(const LayerNormProblem& p) {
   if (p.kind != RowNorm::group) return small(p, row_shape(p));

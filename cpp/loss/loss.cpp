@@ -9,7 +9,6 @@ constexpr const char* kReductions[] = {"none", "sum", "mean"};
 TensorDesc contiguous(DType t, std::span<const int64_t> shape) {
   return dense(t, shape, Layout::channels_first, "cross_entropy");
 }
-DType accumulator_of(DType t) { return t == DType::float64 ? t : DType::float32; }
 
 LossProblem problem_of(const char* call, LossDirection direction, const Tensor& x, const Tensor& target,
                        const CrossEntropy& c, const Handle& h) {
@@ -39,7 +38,7 @@ LossProblem problem_of(const char* call, LossDirection direction, const Tensor& 
   use(target, h.stream());
   p.x = x.desc;
   p.target = target.desc;
-  p.lse = contiguous(accumulator_of(x.desc.dtype), others);
+  p.lse = contiguous(sum_dtype(x.desc.dtype), others);
   p.loss = p.reduction == LossReduction::none ? p.lse : contiguous(p.lse.dtype, {});
   return p;
 }

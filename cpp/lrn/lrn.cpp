@@ -125,7 +125,7 @@ double local_norm_flop(const LrnProblem& p) {
   return double(p.x.numel()) * (p.backward ? 40 + 4 * window : 20 + 2 * window);
 }
 size_t local_norm_workspace(const LrnProblem& p) {
-  return p.backward ? size_t(p.x.numel()) * (p.x.dtype == DType::float64 ? sizeof(double) : sizeof(float)) : 0;
+  return p.backward ? size_t(p.x.numel()) * itemsize(sum_dtype(p.x.dtype)) : 0;
 }
 
 std::string why_not_cross_channel(const LrnProblem& p) {

@@ -14,8 +14,6 @@ using OptionalTensor = RnnOptions::OptionalTensor;
 constexpr const char* kModes[] = {"relu", "tanh", "lstm", "gru"};
 constexpr const char* kWeightNames[] = {"w_ih", "w_hh", "b_ih", "b_hh"};
 
-using rnn::sum_dtype;
-
 TensorDesc row_major(DType t, std::initializer_list<int64_t> shape) {
   return dense(t, shape, Layout::channels_first, "rnn");
 }

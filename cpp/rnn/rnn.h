@@ -68,11 +68,6 @@ RnnWeights rnn_backward_weights(const Tensor& x, const Tensor& y, const Tensor& 
 Tensor rnn_pack(const RnnWeights&, const RnnOptions&, const Call&);
 RnnWeights rnn_unpack(const Tensor&, const RnnOptions&);
 
-// The dtype of sums and of c, for x of a dtype.
-namespace rnn {
-inline DType sum_dtype(DType t) { return t == DType::float64 ? t : DType::float32; }
-}  // namespace rnn
-
 // The parts of the reserve, in bytes from its begin: gates [layers, directions, rows, saved_gates() H] of x's dtype, c
 // [layers, directions, rows, H] of the dtype of sums (LSTM), y of all layers but the last [layers - 1, rows, directions
 // H] of x's dtype.

@@ -11,7 +11,6 @@ namespace minidnn::cuda::rnn {
 using minidnn::rnn::matrix;
 using minidnn::rnn::MatrixRows;
 using minidnn::rnn::Product;
-using minidnn::rnn::sum_dtype;
 using minidnn::rnn::WorkspaceParts;
 
 // The products of the input of each layer by its weights: W x of all steps forward, and dgates W backward.

@@ -55,7 +55,7 @@ PackedTiling::PackedTiling(const MatmulProblem& problem, const Device& d)
   else set_tile(kernels.f32, kernels.row_f32);
   divide(d);
 
-  const size_t size = p.a.dtype == DType::float64 ? sizeof(double) : sizeof(float);
+  const size_t size = itemsize(sum_dtype(p.a.dtype));
   size_t reserved = 0;
   auto reserve = [&](int64_t elements) {
     const size_t at = reserved;

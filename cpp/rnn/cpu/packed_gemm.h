@@ -19,7 +19,6 @@ namespace minidnn::cpu::rnn {
 using minidnn::rnn::matrix;
 using minidnn::rnn::MatrixRows;
 using minidnn::rnn::Product;
-using minidnn::rnn::sum_dtype;
 using minidnn::rnn::Unit;
 using minidnn::rnn::WorkspaceParts;
 

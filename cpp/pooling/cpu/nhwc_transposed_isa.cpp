@@ -286,7 +286,7 @@ void planes_backward(const PoolingProblem& p, const PoolingArgs& args, const Poo
     own.begin = item % slices;
     own.end = own.begin + 1;
     own.channels = kPlanes;
-    channels_backward<float>(lanes, in_lanes, own, rest);
+    pooling_nhwc_kernels.f32.backward(lanes, in_lanes, own, rest);  // the loops of nhwc_isa.cpp
     store_slice<T>(dx_scratch, dx, p.out, first, count, args.out);
   }
 }

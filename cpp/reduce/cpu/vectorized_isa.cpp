@@ -23,7 +23,7 @@ constexpr int kChains = 4;
 template <ReduceMode mode, class V> MINIDNN_HD V map(V v) {
   const V one = elementary::all<V>(1), zero{};
   if constexpr (mode == norm1 || mode == amax) return elementary::magnitude(v);
-  else if constexpr (mode == norm2 || mode == sumsq) return v * v;
+  else if constexpr (mode == sumsq) return v * v;
   else if constexpr (mode == min || mode == argmin) return -v;
   else if constexpr (mode == any) return v != 0 ? one : zero;
   else if constexpr (mode == all) return v == 0 ? one : zero;
@@ -306,8 +306,9 @@ template <class T, ReduceMode mode> void arg_across_outputs(const ReduceChunk& p
 
 }  // namespace
 
+// For each mode. The loops of mean are those of sum, and the loops of norm2 are those of sumsq.
 #define MINIDNN_REDUCE_MODES(loop, arg_loop, T)                                                                        \
-  {loop<T, sum>,   loop<T, mean>, loop<T, max>, loop<T, min>, loop<T, prod>,       loop<T, norm1>,     loop<T, norm2>, \
+  {loop<T, sum>,   loop<T, sum>,  loop<T, max>, loop<T, min>, loop<T, prod>,       loop<T, norm1>,     loop<T, sumsq>, \
    loop<T, sumsq>, loop<T, amax>, loop<T, any>, loop<T, all>, arg_loop<T, argmax>, arg_loop<T, argmin>}
 
 extern const ReduceKernels reduce_kernels;

@@ -28,7 +28,7 @@ struct LaunchesPlan final : Plan<CtcProblem> {
   void add(const KernelSpec& spec, cuda::LaunchConfig config, const Device& d) {
     if (config.grid.x == 0) return;
     config.programmatic = !launches.empty() && d.arch >= 90;
-    launches.push_back({cuda::load_kernel(spec, d.place.index), config});
+    launches.push_back({cuda::load_kernel(spec, d.place.index, int(config.smem_bytes)), config});
   }
   // Adds a launch of generic.cu with `blocks` blocks, which may loop, and a thread for each of `size` elements.
   void add_generic(const char* kernel, int64_t blocks, int64_t size, const Device& d) {

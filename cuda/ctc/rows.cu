@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of lse and of dx for cuda.ctc.wavefront. A team computes a row: a warp, or a block of 256 threads.
-// - Grid: a team for each row. Block: 32 x 8 threads for eight rows, or 256 x 1 for one.
-// - Bytes: each row of x once, and each row of dx once, by vectors of 16 bytes if the rows are contiguous.
+// Rows of lse and of dx for cuda.ctc.wavefront. A team computes a row: 8 lanes, a warp, or a block of 256 threads.
+// - Grid: a team for each row. Block: 256 threads, x those of a row and y the rows.
+// - Bytes: each row of x once, and each row of dx once, by vectors of 16 bytes if the rows are contiguous; alpha and
+//   beta once.
 // - Numerics: float32. lse is the sum of exponentials relative to the largest number of each thread, then of the row.
-// - dx: g softmax, then the columns of the labels and of the blank again: g (softmax - posterior).
+// - dx: g softmax, then the columns of the labels and of the blank again: g (softmax - posterior). Equal labels are
+//   added by a segmented scan over the sorted labels, so the order of the additions is fixed.
 #include "cuda/ctc/wavefront_params.h"
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/reduce.cuh"
@@ -20,10 +22,10 @@ class Team {
  public:
   __device__ int32_t rank() const { return int32_t(threadIdx.x); }
   __device__ int32_t size() const { return int32_t(blockDim.x); }
-  __device__ float sum(float v) { return size() == 32 ? warp_reduce<SumOp>(v) : block_.sum(v); }
-  __device__ float max(float v) { return size() == 32 ? warp_reduce<MaxOp>(v) : block_.max(v); }
+  __device__ float sum(float v) { return size() <= 32 ? warp_reduce<SumOp>(v, size()) : block_.sum(v); }
+  __device__ float max(float v) { return size() <= 32 ? warp_reduce<MaxOp>(v, size()) : block_.max(v); }
   __device__ void sync() {
-    if (size() == 32) __syncwarp();
+    if (size() <= 32) __syncwarp();
     else __syncthreads();
   }
 
@@ -48,12 +50,15 @@ struct Split {
   }
 };
 
-// Calls body(t, b, team) for all rows.
+// Calls body(t, b, team, exists) for all rows. If teams are a part of a warp, all lanes must arrive at a reduction, so
+// the body is also called for rows that do not exist.
 template <class Body> __device__ __forceinline__ void each_row(const CtcProblem& p, Body body) {
   Team team;
-  const int64_t rows = p.steps() * p.batch();
-  for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; row < rows; row += int64_t(gridDim.x) * blockDim.y)
-    body(row / p.batch(), row % p.batch(), team);
+  const int64_t rows = p.steps() * p.batch(), step = int64_t(gridDim.x) * blockDim.y;
+  for (int64_t first = int64_t(blockIdx.x) * blockDim.y; first < rows; first += step) {
+    const int64_t row = first + threadIdx.y;
+    body(row / p.batch(), row % p.batch(), team, row < rows);
+  }
 }
 
 // Adds the exponentials of kN numbers.
@@ -67,15 +72,68 @@ template <int kN> __device__ __forceinline__ void add(rows::Exponentials& e, con
   e = {largest, e.moved<float>(largest, 1) + sum};
 }
 
+struct Sums {
+  float blanks, labels;
+};
+
+// The posteriors of the states of a row, times some number that is equal for all of them.
+struct Posteriors {
+  const float *alpha, *exponents, *beta, *beta_exponents;
+  float exponent;
+  int32_t labels;
+
+  __device__ Posteriors(const CtcArgs& a, const CtcWorkspace& w, const CtcSequenceGradient& s, int64_t first_state)
+      : alpha(static_cast<const float*>(a.alpha) + first_state),
+        exponents(static_cast<const float*>(a.exponents) + first_state),
+        beta(w.beta + first_state),
+        beta_exponents(w.beta_exponents + first_state),
+        exponent(s.exponent),
+        labels(s.labels) {}
+  __device__ float operator()(int32_t state) const {
+    return alpha[state] * beta[state] * ctc::power(exponents[state] + beta_exponents[state] - exponent);
+  }
+  // A warp adds up the posteriors of all blanks, and of all labels.
+  __device__ Sums sums(int32_t lane) const {
+    Sums some{};
+    for (int32_t i = lane; i <= labels; i += 32) {
+      some.blanks += (*this)(i);
+      if (i < labels) some.labels += (*this)(labels + 1 + i);
+    }
+    return {warp_reduce<SumOp>(some.blanks), warp_reduce<SumOp>(some.labels)};
+  }
+  // A warp calls store(class, posterior) for each class of the sorted labels.
+  template <class Store> __device__ void each_class(const CtcSortedLabel* sorted, int32_t lane, Store store) const {
+    float before = 0;  // the sum of the last class, if it goes on
+    for (int32_t begin = 0; begin < labels; begin += 32) {
+      const int32_t i = begin + lane;
+      const bool exists = i < labels;
+      const CtcSortedLabel own = exists ? sorted[i] : CtcSortedLabel{-1, 0};
+      const bool is_first = i == 0 || !exists || sorted[i - 1].class_ != own.class_;
+      const bool is_last = i + 1 >= labels || sorted[i + 1].class_ != own.class_;
+      float sum = exists ? (*this)(labels + 1 + own.index) : 0.0f;
+      if (lane == 0 && !is_first) sum += before;
+      const uint32_t firsts = (__ballot_sync(0xffffffff, is_first) | 1) & (0xffffffff >> (31 - lane));
+      const int32_t first = 31 - __clz(int(firsts));
+#pragma unroll
+      for (int offset = 1; offset < 32; offset *= 2) {
+        const float other = shuffle_up(sum, offset);
+        if (lane - offset >= first) sum += other;
+      }
+      before = shuffle(sum, 31);
+      if (exists && is_last) store(own.class_, sum);
+    }
+  }
+};
+
 }  // namespace
 
 template <class T> __global__ void __launch_bounds__(256)
     ctc_lse_rows(const __grid_constant__ CtcProblem p, CtcArgs a, void*) {
   griddep_wait();
-  each_row(p, [&](int64_t t, int64_t b, Team& team) {
-    if (t >= ctc::steps_of(p, a, b)) return;
+  each_row(p, [&](int64_t t, int64_t b, Team& team, bool exists) {
+    exists = exists && t < ctc::steps_of(p, a, b);
     const T* const x = static_cast<const T*>(a.x) + t * p.x.stride[0] + b * p.x.stride[1];
-    const Split split(x, p.classes(), p.x.stride[2] == 1);
+    const Split split(x, exists ? p.classes() : 0, p.x.stride[2] == 1);
     const Vec<T>* const vectors = reinterpret_cast<const Vec<T>*>(x + split.head);
     rows::Exponentials e{-INFINITY, 0};
     split.others<T>(team, [&](int64_t c) { add(e, {float(x[c * p.x.stride[2]])}); });
@@ -92,7 +150,7 @@ template <class T> __global__ void __launch_bounds__(256)
       add(e, f);
     }
     const float largest = team.max(e.largest), sum = team.sum(e.moved<float>(largest, 1));
-    if (team.rank() == 0) static_cast<float*>(a.lse)[t * p.batch() + b] = largest + maths::log(sum);
+    if (exists && team.rank() == 0) static_cast<float*>(a.lse)[t * p.batch() + b] = largest + maths::log(sum);
   });
 }
 
@@ -100,13 +158,20 @@ template <class T> __global__ void __launch_bounds__(256)
     ctc_dx_rows(const __grid_constant__ CtcProblem p, CtcArgs a, void* workspace) {
   griddep_wait();
   const CtcWorkspace w = CtcWorkspace::of(p, workspace);
-  each_row(p, [&](int64_t t, int64_t b, Team& team) {
+  each_row(p, [&](int64_t t, int64_t b, Team& team, bool exists) {
+    if (!exists) return;
     const T* const x = static_cast<const T*>(a.x) + t * p.x.stride[0] + b * p.x.stride[1];
     T* const dx = static_cast<T*>(a.dx) + t * p.dx.stride[0] + b * p.dx.stride[1];
     const CtcSequenceGradient s = w.sequences[b];
     const bool in_sequence = t < ctc::steps_of(p, a, b);
     const float g = in_sequence ? s.gradient : 0.0f;
     const float lse = in_sequence && p.logits ? static_cast<const float*>(a.lse)[t * p.batch() + b] : 0.0f;
+    // The first warp computes the columns of the labels.
+    const bool has_posteriors = g != 0 && g == g, is_first_warp = team.rank() < 32;
+    const Posteriors posteriors(a, w, s, p.steps() * (2 * s.first + b) + t * (2 * s.labels + 1));
+    Sums sums{};
+    if (has_posteriors && is_first_warp) sums = posteriors.sums(team.rank());
+
     const auto softmax = [&](float v) { return g == 0 ? 0.0f : g * maths::exp(v - lse); };
     const bool same_alignment = (reinterpret_cast<uint64_t>(x) - reinterpret_cast<uint64_t>(dx)) % 16 == 0;
     const Split split(x, p.classes(), p.x.stride[2] == 1 && p.dx.stride[2] == 1 && same_alignment);
@@ -128,32 +193,16 @@ template <class T> __global__ void __launch_bounds__(256)
         Vec<T>::pack(f).store(to + v + k * team.size());
       }
     }
-    if (g == 0 || g != g) return;
 
-    const int64_t first_state = p.steps() * (2 * s.first + b) + t * (2 * s.labels + 1);
-    const float* const of_blanks = w.posteriors + first_state;
-    const float* const of_labels = of_blanks + s.labels + 1;
-    float some_blanks = 0, some_labels = 0;
-    for (int32_t i = team.rank(); i <= s.labels; i += team.size()) {
-      some_blanks += of_blanks[i];
-      if (i < s.labels) some_labels += of_labels[i];
-    }
-    const float blanks = team.sum(some_blanks), all = blanks + team.sum(some_labels);
     team.sync();  // the row is written
+    if (!has_posteriors || !is_first_warp) return;
     // The posteriors of a step have the sum 1. To divide by their sum removes what their rounding errors have in common.
     const auto store = [&](int64_t c, float posterior) {
       const float own = maths::exp(float(x[c * p.x.stride[2]]) - lse);
-      dx[c * p.dx.stride[2]] = T(g * (own - posterior / all));
+      dx[c * p.dx.stride[2]] = T(g * (own - posterior / (sums.blanks + sums.labels)));
     };
-    const int32_t* const classes = w.classes + s.first;
-    for (int32_t i = team.rank(); i < s.labels; i += team.size()) {
-      const int32_t c = classes[i];
-      if (i > 0 && classes[i - 1] == c) continue;
-      float posterior = 0;
-      for (int32_t j = i; j < s.labels && classes[j] == c; ++j) posterior += of_labels[j];
-      store(c, posterior);
-    }
-    if (team.rank() == 0) store(p.blank, blanks);
+    posteriors.each_class(w.sorted + s.first, team.rank(), store);
+    if (team.rank() == 0) store(p.blank, sums.blanks);
   });
 }
 

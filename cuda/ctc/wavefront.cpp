@@ -14,15 +14,20 @@ KernelSpec wavefront_spec(const char* kernel, DType dtype) {
 KernelSpec rows_spec(const char* kernel, DType dtype) {
   return {"cuda/ctc/rows.cu", cat("minidnn::", kernel, "<", cuda_name(dtype), ">")};
 }
-// A warp for each row, or a block if rows are long and too few to fill the device.
-cuda::LaunchConfig rows_launch(const CtcProblem& p, const Device& d) {
-  const int64_t rows = p.steps() * p.batch();
-  const bool block = rows < int64_t(16) * d.sm_count && p.classes() >= 1024;
+// The launch of a kernel of rows.cu, with `lanes` threads for each row.
+cuda::LaunchConfig rows_launch(const CtcProblem& p, int64_t lanes) {
   cuda::LaunchConfig config;
-  config.block = {block ? 256U : 32U, block ? 1U : 8U};
-  config.grid = {unsigned(min_of(ceil_div(rows, int64_t(config.block.y)), int64_t(INT32_MAX)))};
+  config.block = {unsigned(lanes), unsigned(256 / lanes)};
+  const int64_t blocks = ceil_div(p.steps() * p.batch(), int64_t(config.block.y));
+  config.grid = {unsigned(min_of(blocks, int64_t(INT32_MAX)))};
   return config;
 }
+int64_t lanes_of_lse(const CtcProblem& p, const Device& d) {
+  if (p.classes() <= 128) return 8;
+  return p.classes() >= 1024 && p.steps() * p.batch() < 16 * int64_t(d.sm_count) ? 256 : 32;
+}
+// A label is written again after its row. With a block for each long row, the row is still in the L2 then.
+int64_t lanes_of_dx(const CtcProblem& p) { return p.classes() * itemsize(p.x.dtype) >= 8192 ? 256 : 32; }
 
 }  // namespace
 
@@ -57,13 +62,12 @@ struct Wavefront final : Engine<CtcProblem> {
     cuda::LaunchConfig sequences;
     sequences.block = {unsigned(ctc_threads(p))};
     sequences.grid = {unsigned(p.batch())};
-    const cuda::LaunchConfig rows = rows_launch(p, d);
     if (p.direction == CtcDirection::backward) {
-      plan->add(wavefront_spec("ctc_posteriors", p.x.dtype), sequences, d);
-      plan->add(rows_spec("ctc_dx_rows", p.x.dtype), rows, d);
+      plan->add(wavefront_spec("ctc_beta", p.x.dtype), sequences, d);
+      plan->add(rows_spec("ctc_dx_rows", p.x.dtype), rows_launch(p, lanes_of_dx(p)), d);
       return plan;
     }
-    if (p.logits) plan->add(rows_spec("ctc_lse_rows", p.x.dtype), rows, d);
+    if (p.logits) plan->add(rows_spec("ctc_lse_rows", p.x.dtype), rows_launch(p, lanes_of_lse(p, d)), d);
     plan->add(wavefront_spec("ctc_alpha", p.x.dtype), sequences, d);
     plan->add_total(d);
     return plan;
@@ -71,7 +75,7 @@ struct Wavefront final : Engine<CtcProblem> {
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all{generic_spec("ctc_add", DType::float32)};
     for (DType t : {DType::float32, DType::float16, DType::bfloat16}) {
-      for (const char* kernel : {"ctc_alpha", "ctc_posteriors"}) all.push_back(wavefront_spec(kernel, t));
+      for (const char* kernel : {"ctc_alpha", "ctc_beta"}) all.push_back(wavefront_spec(kernel, t));
       for (const char* kernel : {"ctc_lse_rows", "ctc_dx_rows"}) all.push_back(rows_spec(kernel, t));
     }
     return all;

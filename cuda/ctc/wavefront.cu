@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// alpha, and the posteriors of all states, with a block for each sequence. A thread has one blank and the label behind
-// it, as numbers m 2^e in registers. A label gets the states before it by a shuffle.
+// alpha, or beta, with a block for each sequence. A thread has one blank and the label behind it, as numbers m 2^e in
+// registers. A label gets the states before it by a shuffle.
 // - The warps follow each other through the steps: a step of a warp needs nothing of the warps behind it. So a warp
 //   computes kSteps steps while the warp behind it computes the kSteps before these, and the block has one barrier for
 //   kSteps steps. A warp stores its last label of each step for the next warp.
 // - beta is alpha of the reversed sequence. So backward runs the same recursion from the last step and label.
 // - Grid: a block for each sequence. Block: at most 16 warps. More labels are computed in several strips.
-// - Shared memory: 8 KB. The scores of a step are read kSteps steps ahead, and fetched into the L2 before.
-// - Bytes: x at the labels and the blank, and alpha once. Backward writes the posteriors.
+// - Shared memory: 9 KB. The scores of kSteps steps are read kSteps steps ahead, and fetched into the L2 before.
+// - Bytes: x at the labels and the blank; two floats for each state and step are written.
 // - Numerics: those of ctc_math.h in float32. Numbers are normalised every kSteps steps. Exponents end at 2^29.
 #include "cuda/ctc/wavefront_params.h"
 #include "cuda/device/ptx/cvta.cuh"
@@ -21,7 +21,7 @@ namespace {
 using Number = CtcWideNumber;
 
 constexpr int kSteps = 8;
-constexpr int kFetched = 4 * kSteps;  // the steps by which scores are fetched into the L2 ahead
+constexpr int kFetched = 3 * kSteps;  // the steps by which scores are fetched into the L2 ahead
 // The exponent of 0, and the least exponent of other numbers. Differences and sums of two exponents do not overflow.
 constexpr int32_t kZeroExponent = -(1 << 29);
 constexpr int32_t kNever = -(1 << 30);
@@ -32,10 +32,6 @@ struct Team : BlockReduce {
 
 // Returns 2^(biased - 127) for biased <= 254. It is 0 for biased <= 0.
 __device__ __forceinline__ float power(int32_t biased) { return __int_as_float(max_of(biased, 0) << 23); }
-// Returns 2^k for an integer k. It is 0 for k <= -127, and 2^127 for k >= 127.
-__device__ __forceinline__ float power(float k) {
-  return __int_as_float(__float_as_int(fminf(fmaxf(k, -127.0f), 127.0f) + (0x1.8p23f + 127)) << 23);
-}
 // As ctc::exponential().
 __device__ __forceinline__ Number exponential(float x) {
   constexpr float kRound = 0x1.8p23f;  // the last bits of x + kRound are the nearest integer to x
@@ -97,7 +93,7 @@ __device__ int32_t rank_of(const CtcProblem& p, const CtcArgs& a, const CtcSeque
 }
 
 struct Shared {
-  float4 of_step[kCtcMostWarps][kSteps];        // for each warp: p of the blank as m and e, and lse
+  float4 of_step[2][kCtcMostWarps][kSteps];     // for each warp: p of the blank as m and e, and lse
   Number passed[2][kCtcMostWarps + 1][kSteps];  // for each warp: the last label of the warp before
 };
 
@@ -115,17 +111,16 @@ template <class T, bool kBackward> struct Recursion {
   const float* lse;
   int64_t row;
   Number* edges;
-  float whole;  // the exponent of the probability of the labels
   // What a strip has. Addresses are those of the first step of a chunk.
   int32_t first, own, skip;
   int32_t blank_steps, label_steps;  // the steps for which the thread has a blank and a label
   const T* x_label;
-  float *blank_m, *blank_e, *label_m, *label_e, *blank_posterior, *label_posterior;
+  float *blank_m, *blank_e, *label_m, *label_e;  // of the next step
   States v;
   Number carry;
-  // What was loaded for the next steps.
-  T scores[kSteps];
-  CtcNumber<float> alpha_blank[kBackward ? kSteps : 1], alpha_label[kBackward ? kSteps : 1];
+  // All loads of a chunk are made at the beginning of the chunk before. A load in each step would be waited for too
+  // early, because a warp cannot wait for some of its loads only.
+  T scores[kSteps], next_scores[kSteps];
   // What all threads need of one step. A lane loads it.
   T next_blank;
   float next_lse;
@@ -148,7 +143,6 @@ template <class T, bool kBackward> struct Recursion {
     lse = static_cast<const float*>(a.lse) + t * p.batch() + s.b;
     row = s.alpha + t * s.states();
     edges = w.edges + s.b * p.steps();
-    whole = kBackward ? ctc::probability<float>(a, s).e : 0.0f;
   }
 
   // Begins a strip. Backward numbers blanks and labels from the end.
@@ -161,15 +155,15 @@ template <class T, bool kBackward> struct Recursion {
     blank_steps = i <= labels ? steps : 0;
     label_steps = i < labels ? steps : 0;
     x_label = x + own * p.x.stride[2];
-    blank_m = static_cast<float*>(a.alpha) + row + blank;
-    blank_e = static_cast<float*>(a.exponents) + row + blank;
-    label_m = static_cast<float*>(a.alpha) + row + labels + 1 + label;
-    label_e = static_cast<float*>(a.exponents) + row + labels + 1 + label;
+    float* const m = (kBackward ? w.beta : static_cast<float*>(a.alpha)) + row;
+    float* const e = (kBackward ? w.beta_exponents : static_cast<float*>(a.exponents)) + row;
+    blank_m = m + blank;
+    blank_e = e + blank;
+    label_m = m + labels + 1 + label;
+    label_e = e + labels + 1 + label;
     if constexpr (kBackward) {
       const int32_t rank = rank_of(p, a, s, label, own);
-      if (i < labels) w.classes[s.first + rank] = own;
-      blank_posterior = w.posteriors + row + blank;
-      label_posterior = w.posteriors + row + labels + 1 + rank;
+      if (i < labels) w.sorted[s.first + rank] = {own, label};
     }
     // What comes before the first step: a path is before the first label.
     v = {{i == 0 ? 1.0f : 0.0f, i == 0 ? 0 : kZeroExponent}, {0, kZeroExponent}};
@@ -178,26 +172,19 @@ template <class T, bool kBackward> struct Recursion {
     next_lse = 0;
     if (warp >= active()) return;
 #pragma unroll
-    for (int u = 0; u < kSteps; ++u) {
-      scores[u] = T{};
-      if constexpr (kBackward) alpha_blank[u] = alpha_label[u] = {0, 0};
-      load(-kSteps, u, 0);
-    }
+    for (int u = 0; u < kSteps; ++u) next_scores[u] = T{};
+    load_scores(0, 0);
     load_for_all(lane);
+    share(0, 1);
+    __syncwarp();
   }
   // The warps that have states in this strip.
   __device__ int32_t active() const { return min_of(warps, (labels - first) / 32 + 1); }
 
-  // Loads step u of the chunk behind the one that begins with `step`. The addresses are those of `ahead` steps before.
-  __device__ __forceinline__ void load(int32_t step, int32_t u, int32_t ahead) {
-    load_if(u < steps - kSteps - step, at(x_label, u + ahead, x_step), scores[u]);
-    if constexpr (kBackward) {
-      const bool blank = u < blank_steps - kSteps - step, label = u < label_steps - kSteps - step;
-      load_if(blank, at(blank_m, u + ahead, row_step), alpha_blank[u].m);
-      load_if(blank, at(blank_e, u + ahead, row_step), alpha_blank[u].e);
-      load_if(label, at(label_m, u + ahead, row_step), alpha_label[u].m);
-      load_if(label, at(label_e, u + ahead, row_step), alpha_label[u].e);
-    }
+  // Loads scores of the chunk that begins with `step`, whose first step is `ahead` steps behind the addresses.
+  __device__ __forceinline__ void load_scores(int32_t step, int32_t ahead) {
+#pragma unroll
+    for (int u = 0; u < kSteps; ++u) load_if(u < steps - step, at(x_label, u + ahead, x_step), next_scores[u]);
   }
   __device__ __forceinline__ void load_for_all(int32_t i) {
     if (lane >= kSteps || i >= steps) return;
@@ -205,74 +192,73 @@ template <class T, bool kBackward> struct Recursion {
     if (p.logits) next_lse = lse[i * (sign * p.batch())];
     if (warp == 0 && first > 0) next_edge = edges[i];
   }
+  // Stores what load_for_all() has loaded.
+  __device__ __forceinline__ void share(int32_t chunk, int32_t buffer) {
+    if (lane >= kSteps) return;
+    const Number p_blank = exponential(float(next_blank) - next_lse);
+    shared.of_step[chunk % 2][warp][lane] = {p_blank.m, __int_as_float(p_blank.e), next_lse, 0};
+    if (warp == 0) shared.passed[buffer][0][lane] = next_edge;
+  }
 
   // Computes the steps of a chunk. Buffers of shared.passed alternate from tick to tick.
   __device__ __forceinline__ void compute(int32_t chunk, int32_t tick) {
     const int32_t step = chunk * kSteps;
     Number(*const before)[kSteps] = shared.passed[(tick + 1) % 2];
     Number(*const after)[kSteps] = shared.passed[tick % 2] + 1;
-    if (lane < kSteps) {
-      const Number p_blank = exponential(float(next_blank) - next_lse);
-      shared.of_step[warp][lane] = {p_blank.m, __int_as_float(p_blank.e), next_lse, 0};
-      if (warp == 0) before[0][lane] = next_edge;
-    }
-    __syncwarp();
+#pragma unroll
+    for (int u = 0; u < kSteps; ++u) scores[u] = next_scores[u];
+    load_scores(step + kSteps, kSteps);
     load_for_all(step + kSteps + lane);
     Number incoming[kSteps];
 #pragma unroll
     for (int u = 0; u < kSteps; ++u) incoming[u] = before[warp][u];
     const bool fetches = step + kFetched + kSteps <= steps;
     const uint32_t outgoing = cvta_to_shared(after[warp]);
-    States next = probabilities(0);
+    States next = probabilities(chunk, 0);
 #pragma unroll
     for (int u = 0; u < kSteps; ++u) {
       const States now = next;
       const Number edge = u == 0 ? carry : incoming[max_of(u - 1, 0)];
       Number last{shuffle_up(v.label.m, 1), shuffle_up(v.label.e, 1)};
       // The exponentials do not depend on the states, so they fill the time in which the sums wait for each other.
-      if (u + 1 < kSteps) next = probabilities(u + 1);
+      if (u + 1 < kSteps) next = probabilities(chunk, u + 1);
       last.m = lane == 0 ? edge.m : last.m;
       last.e = lane == 0 ? edge.e : last.e;
       const States sum = sums(v, last, skip);
       v.blank = product(sum.blank, now.blank);
       v.label = product(sum.label, now.label);
       st_shared_v2_if(lane == 31, outgoing + u * sizeof(Number), __float_as_uint(v.label.m), uint32_t(v.label.e));
-      store(step, u, sum);
-      load(step, u, kSteps);
+      store(step, u, kBackward ? sum : v);
       prefetch_global_l2_if(fetches, at(x_label, kFetched + u, x_step));
     }
+    share(chunk + 1, tick % 2);
     carry = incoming[kSteps - 1];
     v.blank = normalized(v.blank);
     v.label = normalized(v.label);
     x_label = at(x_label, kSteps, x_step);
-    for (float** pointer : {&blank_m, &blank_e, &label_m, &label_e}) *pointer = at(*pointer, kSteps, row_step);
-    if constexpr (kBackward)
-      for (float** pointer : {&blank_posterior, &label_posterior}) *pointer = at(*pointer, kSteps, row_step);
     if (first + int32_t(blockDim.x) <= labels && warp == warps - 1) {
       __syncwarp();
       if (lane < kSteps && step + lane < steps) edges[step + lane] = after[warp][lane];
     }
   }
-  // Returns p of the blank and of the label in step u of the chunk.
-  __device__ __forceinline__ States probabilities(int u) const {
-    const float4 of_all = shared.of_step[warp][u];
+  // Moves an address to the next step. It keeps its registers: while a store has not read its address yet, a warp that
+  // writes to the same registers has to wait.
+  __device__ __forceinline__ void advance(float*& address) const {
+    asm("add.s64 %0, %0, %1;" : "+l"(address) : "l"(int64_t(row_step)));
+  }
+  // Returns p of the blank and of the label in step u of a chunk.
+  __device__ __forceinline__ States probabilities(int32_t chunk, int u) const {
+    const float4 of_all = shared.of_step[chunk % 2][warp][u];
     return {{of_all.x, __float_as_int(of_all.y)}, exponential(float(scores[u]) - of_all.z)};
   }
-  // Stores alpha, or the posteriors from beta.
-  __device__ __forceinline__ void store(int32_t step, int32_t u, const States& beta) {
+  // Stores states of step u.
+  __device__ __forceinline__ void store(int32_t step, int32_t u, const States& states) {
     const bool blank = u < blank_steps - step, label = u < label_steps - step;
-    if constexpr (kBackward) {
-      const auto posterior = [&](CtcNumber<float> alpha, Number b) {
-        return alpha.m * b.m * power(alpha.e - whole + float(b.e));
-      };
-      store_if(blank, at(blank_posterior, u, row_step), posterior(alpha_blank[u], beta.blank));
-      store_if(label, at(label_posterior, u, row_step), posterior(alpha_label[u], beta.label));
-    } else {
-      store_if(blank, at(blank_m, u, row_step), v.blank.m);
-      store_if(blank, at(blank_e, u, row_step), float(v.blank.e));
-      store_if(label, at(label_m, u, row_step), v.label.m);
-      store_if(label, at(label_e, u, row_step), float(v.label.e));
-    }
+    store_if(blank, blank_m, states.blank.m);
+    store_if(blank, blank_e, float(states.blank.e));
+    store_if(label, label_m, states.label.m);
+    store_if(label, label_e, float(states.label.e));
+    for (float** pointer : {&blank_m, &blank_e, &label_m, &label_e}) advance(*pointer);
   }
 
   __device__ void run() {
@@ -303,13 +289,14 @@ template <class T> __global__ void __launch_bounds__(32 * kCtcMostWarps)
 }
 
 template <class T> __global__ void __launch_bounds__(32 * kCtcMostWarps)
-    ctc_posteriors(const __grid_constant__ CtcProblem p, CtcArgs a, void* workspace) {
+    ctc_beta(const __grid_constant__ CtcProblem p, CtcArgs a, void* workspace) {
   griddep_wait();
   Team team;
   const CtcSequence s = ctc::sequence(p, a, blockIdx.x, team);
   const CtcWorkspace w = CtcWorkspace::of(p, workspace);
   const float g = ctc_gradient<float>(p, a, s, team);
-  if (threadIdx.x == 0) w.sequences[s.b] = {s.first, int32_t(s.labels), g};
+  const float whole = ctc::probability<float>(a, s).e;
+  if (threadIdx.x == 0) w.sequences[s.b] = {s.first, int32_t(s.labels), g, whole, 0};
   __shared__ Shared shared;
   if (g != 0 && g == g) Recursion<T, true>(p, a, s, w, shared).run();
 }

@@ -13,11 +13,16 @@ struct alignas(8) CtcWideNumber {
   int32_t e;
 };
 
-// What the recursion of backward tells the kernel that writes rows of dx.
+// What ctc_beta tells the kernel that writes rows of dx.
 struct CtcSequenceGradient {
   int64_t first;  // as in CtcSequence
   int32_t labels;
   float gradient;  // of the loss of the sequence
+  float exponent;  // of the probability of the labels
+  int32_t unused;
+};
+struct CtcSortedLabel {
+  int32_t class_, index;
 };
 
 // The threads of a block, which computes one sequence: one for each label, and one more. Longer sequences are computed
@@ -34,29 +39,33 @@ MINIDNN_HD bool ctc_has_strips(const CtcProblem& p) { return p.longest() >= ctc_
 struct CtcWorkspace {
   float* losses;  // of all sequences
   CtcSequenceGradient* sequences;
-  CtcWideNumber* edges;  // for each step of each sequence, what a strip passes on to the next one
-  float* posteriors;     // rows of 2 L + 1 states as in `alpha`; the labels are sorted by their classes
-  int32_t* classes;      // of the labels of each sequence, sorted
+  CtcWideNumber* edges;          // for each step of each sequence, what a strip passes on to the next one
+  float *beta, *beta_exponents;  // as alpha and exponents
+  CtcSortedLabel* sorted;        // the labels of each sequence in the order of their classes
 
   MINIDNN_HD static CtcWorkspace of(const CtcProblem& p, void* memory) {
     char* const begin = static_cast<char*>(memory);
-    return {static_cast<float*>(memory), static_cast<CtcSequenceGradient*>(memory),
-            reinterpret_cast<CtcWideNumber*>(begin + edges_at(p)), reinterpret_cast<float*>(begin + posteriors_at(p)),
-            reinterpret_cast<int32_t*>(begin + classes_at(p))};
+    float* const beta = reinterpret_cast<float*>(begin + beta_at(p));
+    return {static_cast<float*>(memory),
+            static_cast<CtcSequenceGradient*>(memory),
+            reinterpret_cast<CtcWideNumber*>(begin + edges_at(p)),
+            beta,
+            beta + p.alpha.numel(),
+            reinterpret_cast<CtcSortedLabel*>(begin + sorted_at(p))};
   }
   MINIDNN_HD static int64_t bytes(const CtcProblem& p) {
     const bool backward = p.direction == CtcDirection::backward;
-    return backward ? classes_at(p) + p.all_labels() * int64_t(sizeof(int32_t)) : posteriors_at(p);
+    return backward ? sorted_at(p) + p.all_labels() * int64_t(sizeof(CtcSortedLabel)) : beta_at(p);
   }
 
  private:
   MINIDNN_HD static int64_t edges_at(const CtcProblem& p) { return p.batch() * int64_t(sizeof(CtcSequenceGradient)); }
-  MINIDNN_HD static int64_t posteriors_at(const CtcProblem& p) {
+  MINIDNN_HD static int64_t beta_at(const CtcProblem& p) {
     const int64_t edges = ctc_has_strips(p) ? p.steps() * p.batch() : 0;
     return edges_at(p) + edges * int64_t(sizeof(CtcWideNumber));
   }
-  MINIDNN_HD static int64_t classes_at(const CtcProblem& p) {
-    return posteriors_at(p) + p.alpha.numel() * int64_t(sizeof(float));
+  MINIDNN_HD static int64_t sorted_at(const CtcProblem& p) {
+    return beta_at(p) + 2 * p.alpha.numel() * int64_t(sizeof(float));
   }
 };
 

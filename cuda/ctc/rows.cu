@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of lse and of dx for cuda.ctc.wavefront. A team computes a row: 8 lanes, a warp, or a block of 256 threads.
+// Rows of lse and of dx for cuda.ctc.wavefront. A team computes a row: a warp; for lse also 8 lanes,
+// or a block of 256 threads.
 // - Grid: a team for each row. Block: 256 threads, x those of a row and y the rows.
 // - Bytes: each row of x once, and each row of dx once, by vectors of 16 bytes if the rows are contiguous; alpha and
 //   beta once.
@@ -15,7 +16,7 @@
 namespace minidnn {
 namespace {
 
-constexpr int kVectors = 4;  // that a thread loads at a time
+constexpr int kVectors = 4, kVectorsOfDx = 2;  // that a thread loads at a time
 
 // The threads of a row: those with the same threadIdx.y.
 class Team {
@@ -95,24 +96,41 @@ struct Posteriors {
   // A warp adds up the posteriors of all blanks, and of all labels.
   __device__ Sums sums(int32_t lane) const {
     Sums some{};
+#pragma unroll 4
     for (int32_t i = lane; i <= labels; i += 32) {
       some.blanks += (*this)(i);
       if (i < labels) some.labels += (*this)(labels + 1 + i);
     }
     return {warp_reduce<SumOp>(some.blanks), warp_reduce<SumOp>(some.labels)};
   }
-  // A warp calls store(class, posterior) for each class of the sorted labels.
-  template <class Store> __device__ void each_class(const CtcSortedLabel* sorted, int32_t lane, Store store) const {
+
+  // What a lane reads for one of 32 sorted labels.
+  template <class T> struct Label {
+    int32_t class_;
+    bool is_first, is_last;  // of its class
+    float posterior;
+    T x;
+  };
+  // `row` is the row of x.
+  template <class T> __device__ Label<T> load(const CtcSortedLabel* sorted, int32_t i, const T* row,
+                                              int64_t step) const {
+    if (i >= labels) return {-1, true, false, 0, T{}};
+    const CtcSortedLabel own = sorted[i];
+    const bool is_first = i == 0 || sorted[i - 1].class_ != own.class_;
+    const bool is_last = i + 1 == labels || sorted[i + 1].class_ != own.class_;
+    return {own.class_, is_first, is_last, (*this)(labels + 1 + own.index), row[own.class_ * step]};
+  }
+  // A warp calls store(class, posterior, x) for each class of the sorted labels.
+  template <class T, class Store> __device__ void each_class(const CtcSortedLabel* sorted, int32_t lane, const T* row,
+                                                             int64_t step, Store store) const {
     float before = 0;  // the sum of the last class, if it goes on
+    Label<T> next = load(sorted, lane, row, step);
     for (int32_t begin = 0; begin < labels; begin += 32) {
-      const int32_t i = begin + lane;
-      const bool exists = i < labels;
-      const CtcSortedLabel own = exists ? sorted[i] : CtcSortedLabel{-1, 0};
-      const bool is_first = i == 0 || !exists || sorted[i - 1].class_ != own.class_;
-      const bool is_last = i + 1 >= labels || sorted[i + 1].class_ != own.class_;
-      float sum = exists ? (*this)(labels + 1 + own.index) : 0.0f;
-      if (lane == 0 && !is_first) sum += before;
-      const uint32_t firsts = (__ballot_sync(0xffffffff, is_first) | 1) & (0xffffffff >> (31 - lane));
+      const Label<T> own = next;
+      next = load(sorted, begin + 32 + lane, row, step);
+      float sum = own.posterior;
+      if (lane == 0 && !own.is_first) sum += before;
+      const uint32_t firsts = (__ballot_sync(0xffffffff, own.is_first) | 1) & (0xffffffff >> (31 - lane));
       const int32_t first = 31 - __clz(int(firsts));
 #pragma unroll
       for (int offset = 1; offset < 32; offset *= 2) {
@@ -120,7 +138,7 @@ struct Posteriors {
         if (lane - offset >= first) sum += other;
       }
       before = shuffle(sum, 31);
-      if (exists && is_last) store(own.class_, sum);
+      if (own.is_last) store(own.class_, sum, own.x);
     }
   }
 };
@@ -154,7 +172,7 @@ template <class T> __global__ void __launch_bounds__(256)
   });
 }
 
-template <class T> __global__ void __launch_bounds__(256)
+template <class T> __global__ void __launch_bounds__(256, 4)
     ctc_dx_rows(const __grid_constant__ CtcProblem p, CtcArgs a, void* workspace) {
   griddep_wait();
   const CtcWorkspace w = CtcWorkspace::of(p, workspace);
@@ -166,11 +184,10 @@ template <class T> __global__ void __launch_bounds__(256)
     const bool in_sequence = t < ctc::steps_of(p, a, b);
     const float g = in_sequence ? s.gradient : 0.0f;
     const float lse = in_sequence && p.logits ? static_cast<const float*>(a.lse)[t * p.batch() + b] : 0.0f;
-    // The first warp computes the columns of the labels.
-    const bool has_posteriors = g != 0 && g == g, is_first_warp = team.rank() < 32;
+    const bool has_posteriors = g != 0 && g == g;
     const Posteriors posteriors(a, w, s, p.steps() * (2 * s.first + b) + t * (2 * s.labels + 1));
     Sums sums{};
-    if (has_posteriors && is_first_warp) sums = posteriors.sums(team.rank());
+    if (has_posteriors) sums = posteriors.sums(team.rank());
 
     const auto softmax = [&](float v) { return g == 0 ? 0.0f : g * maths::exp(v - lse); };
     const bool same_alignment = (reinterpret_cast<uint64_t>(x) - reinterpret_cast<uint64_t>(dx)) % 16 == 0;
@@ -178,13 +195,13 @@ template <class T> __global__ void __launch_bounds__(256)
     const Vec<T>* const from = reinterpret_cast<const Vec<T>*>(x + split.head);
     Vec<T>* const to = reinterpret_cast<Vec<T>*>(dx + split.head);
     split.others<T>(team, [&](int64_t c) { dx[c * p.dx.stride[2]] = T(softmax(float(x[c * p.x.stride[2]]))); });
-    for (int64_t v = team.rank(); v < split.vectors; v += kVectors * team.size()) {
-      Vec<T> raw[kVectors];
+    for (int64_t v = team.rank(); v < split.vectors; v += kVectorsOfDx * team.size()) {
+      Vec<T> raw[kVectorsOfDx];
 #pragma unroll
-      for (int k = 0; k < kVectors; ++k)
+      for (int k = 0; k < kVectorsOfDx; ++k)
         if (v + k * team.size() < split.vectors) raw[k] = Vec<T>::load(from + v + k * team.size());
 #pragma unroll
-      for (int k = 0; k < kVectors; ++k) {
+      for (int k = 0; k < kVectorsOfDx; ++k) {
         if (v + k * team.size() >= split.vectors) break;
         float f[kVecWidth<T>];
         raw[k].unpack(f);
@@ -195,14 +212,14 @@ template <class T> __global__ void __launch_bounds__(256)
     }
 
     team.sync();  // the row is written
-    if (!has_posteriors || !is_first_warp) return;
+    if (!has_posteriors) return;
     // The posteriors of a step have the sum 1. To divide by their sum removes what their rounding errors have in common.
-    const auto store = [&](int64_t c, float posterior) {
-      const float own = maths::exp(float(x[c * p.x.stride[2]]) - lse);
+    const auto store = [&](int64_t c, float posterior, T v) {
+      const float own = maths::exp(float(v) - lse);
       dx[c * p.dx.stride[2]] = T(g * (own - posterior / (sums.blanks + sums.labels)));
     };
-    posteriors.each_class(w.sorted + s.first, team.rank(), store);
-    if (team.rank() == 0) store(p.blank, sums.blanks);
+    posteriors.each_class(w.sorted + s.first, team.rank(), x, p.x.stride[2], store);
+    if (team.rank() == 0) store(p.blank, sums.blanks, x[p.blank * p.x.stride[2]]);
   });
 }
 

@@ -26,9 +26,6 @@ int64_t lanes_of_lse(const CtcProblem& p, const Device& d) {
   if (p.classes() <= 128) return 8;
   return p.classes() >= 1024 && p.steps() * p.batch() < 16 * int64_t(d.sm_count) ? 256 : 32;
 }
-// A label is written again after its row. With a block for each long row, the row is still in the L2 then.
-int64_t lanes_of_dx(const CtcProblem& p) { return p.classes() * itemsize(p.x.dtype) >= 8192 ? 256 : 32; }
-
 }  // namespace
 
 struct Wavefront final : Engine<CtcProblem> {
@@ -64,7 +61,7 @@ struct Wavefront final : Engine<CtcProblem> {
     sequences.grid = {unsigned(p.batch())};
     if (p.direction == CtcDirection::backward) {
       plan->add(wavefront_spec("ctc_beta", p.x.dtype), sequences, d);
-      plan->add(rows_spec("ctc_dx_rows", p.x.dtype), rows_launch(p, lanes_of_dx(p)), d);
+      plan->add(rows_spec("ctc_dx_rows", p.x.dtype), rows_launch(p, 32), d);
       return plan;
     }
     if (p.logits) plan->add(rows_spec("ctc_lse_rows", p.x.dtype), rows_launch(p, lanes_of_lse(p, d)), d);

@@ -6,7 +6,7 @@
 //   kSteps steps. A warp stores its last label of each step for the next warp.
 // - beta is alpha of the reversed sequence. So backward runs the same recursion from the last step and label.
 // - Grid: a block for each sequence. Block: at most 16 warps. More labels are computed in several strips.
-// - Shared memory: 9 KB. The scores of kSteps steps are read kSteps steps ahead, and fetched into the L2 before.
+// - Shared memory: 15 KB. The scores of kSteps steps are read kSteps steps ahead, and fetched into the L2 before.
 // - Bytes: x at the labels and the blank; two floats for each state and step are written.
 // - Numerics: those of ctc_math.h in float32. Numbers are normalised every kSteps steps. Exponents end at 2^29.
 #include "cuda/ctc/wavefront_params.h"
@@ -20,7 +20,7 @@ namespace {
 
 using Number = CtcWideNumber;
 
-constexpr int kSteps = 8;
+constexpr int kSteps = 16;
 constexpr int kFetched = 3 * kSteps;  // the steps by which scores are fetched into the L2 ahead
 // The exponent of 0, and the least exponent of other numbers. Differences and sums of two exponents do not overflow.
 constexpr int32_t kZeroExponent = -(1 << 29);

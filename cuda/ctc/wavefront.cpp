@@ -42,14 +42,14 @@ struct Wavefront final : Engine<CtcProblem> {
     if (p.classes() > INT32_MAX) return cat("needs at most 2^31 - 1 classes; there are ", p.classes());
     return "";
   }
-  // A step takes about 100 clocks; the four schedulers of a multiprocessor share its warps.
+  // A step takes about 0.1 us, or 0.0185 us for each warp of a multiprocessor if there are many (docs/notes/ctc.md).
   double estimate_us(const CtcProblem& p, const Device& d) const override {
     const bool backward = p.direction == CtcDirection::backward;
     const double usual = double(p.concatenated() ? p.all_labels() / max_of(p.batch(), int64_t(1)) : p.longest());
-    const double warps = std::floor(usual / 32) + 1, strips = std::ceil(warps / kCtcMostWarps);
-    const double of_scheduler = warps * std::ceil(double(p.batch()) / d.sm_count) / 4;
-    const double step = std::max(0.06 * strips, 0.04 * of_scheduler) * (backward ? 1.5 : 1);
-    return 6 + double(p.steps()) * step + roofline_us(0, ctc_bytes(p), d, 0.8);
+    const double all_warps = std::floor(usual / 32) + 1, strips = std::ceil(all_warps / kCtcMostWarps);
+    const double warps = std::min(all_warps, double(kCtcMostWarps)) * std::ceil(double(p.batch()) / d.sm_count);
+    const double step = strips * std::max(0.1, 0.0185 * warps);
+    return 6 + double(p.steps()) * step + roofline_us(0, ctc_bytes(p), d, backward ? 0.5 : 0.9);
   }
   size_t workspace_bytes(const CtcProblem& p, const Device&, const Config&) const override {
     return size_t(CtcWorkspace::bytes(p));

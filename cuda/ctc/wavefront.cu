@@ -244,7 +244,9 @@ template <class T, bool kBackward> struct Recursion {
   // Moves an address to the next step. It keeps its registers: while a store has not read its address yet, a warp that
   // writes to the same registers has to wait.
   __device__ __forceinline__ void advance(float*& address) const {
-    asm("add.s64 %0, %0, %1;" : "+l"(address) : "l"(int64_t(row_step)));
+    int64_t at = reinterpret_cast<int64_t>(address);
+    add_s64(at, row_step);
+    address = reinterpret_cast<float*>(at);
   }
   // Returns p of the blank and of the label in step u of a chunk.
   __device__ __forceinline__ States probabilities(int32_t chunk, int u) const {

@@ -47,6 +47,8 @@ __device__ __forceinline__ int64_t mad_wide(int32_t a, int32_t b, int64_t c) {
   asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(result) : "r"(a), "r"(b), "l"(c));
   return result;
 }
+// Adds b to a, which keeps its registers. The compiler may compute several ordinary sums from the first of them.
+__device__ __forceinline__ void add_s64(int64_t& a, int64_t b) { asm("add.s64 %0, %0, %1;" : "+l"(a) : "l"(b)); }
 
 // The larger of a and b. The result is NaN if a or b is NaN.
 __device__ __forceinline__ float max_nan(float a, float b) {

@@ -805,20 +805,21 @@ def test_training_is_recorded(device: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.torch
-def test_blocks_that_wait_for_each_other() -> None:
-    """1,000 launches of the persistent kernel on two streams end, while products on a third one take the whole device."""
+@pytest.mark.parametrize("engine", ["persistent", "cluster"])
+def test_blocks_that_wait_for_each_other(engine: str) -> None:
+    """1,000 launches of a persistent kernel on two streams end, while products on a third one take the whole device."""
     import torch
 
     streams, x = [torch.cuda.Stream() for _ in range(3)], torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
     handles = [dnn.Handle("cuda:0", stream=stream) for stream in streams[:2]]
     p = problem("bfloat16", "lstm", (20, 24, 64), 512)
     t = p.tensors("cuda:0")
-    first = [torch.from_dlpack(r).clone() for r in p.call(t, algo="cuda.rnn.persistent")[:3]]
+    first = [torch.from_dlpack(r).clone() for r in p.call(t, algo=f"cuda.rnn.{engine}")[:3]]
     torch.cuda.synchronize()
     for n in range(500):
         with torch.cuda.stream(streams[2]):
             torch.matmul(x, x)
-        results = [p.call(t, algo="cuda.rnn.persistent", handle=h)[:3] for h in handles]
+        results = [p.call(t, algo=f"cuda.rnn.{engine}", handle=h)[:3] for h in handles]
         if n % 50 == 0:
             dnn.synchronize("cuda:0")
             for result in results:

@@ -23,6 +23,7 @@ TARGETS = {
     "one layer": Target(1.3, 1.1),
     "one layer, backward": Target(1.1, 1),
     "lengths": Target(10, 2),
+    "lengths, backward": Target(6, 2),
     "streaming": Target(3, 2),
 }
 MODULES = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "tanh": torch.nn.RNN}
@@ -88,7 +89,12 @@ class Problem:
         y, _, _, reserve = dnn.rnn_forward(x, self.weights, training=True, **self.options)
         ours_dy = dnn.from_dlpack(dy)
         leaf = self.x.clone().requires_grad_()
-        result = self.net(leaf)[0]
+        if self.lengths is None:
+            result = self.net(leaf)[0]
+        else:  # the packed rows of y and dy
+            lengths = torch.from_numpy(self.lengths)
+            result = self.net(pack_padded_sequence(leaf, lengths, enforce_sorted=False))[0].data
+            dy = pack_padded_sequence(dy, lengths, enforce_sorted=False).data
 
         def ours() -> Any:
             dx, _, _, dgates = dnn.rnn_backward_data(ours_dy, None, None, y, self.weights, reserve, **self.options)
@@ -119,7 +125,9 @@ def rows(device: str) -> Iterator[Row]:
     lengths = np.random.default_rng(0).lognormal(np.log(steps / 3), 0.7, batch).astype("int64").clip(1, steps)
     lengths[0] = steps
     dtype = "float32" if small else "bfloat16"
-    yield Problem("lstm", hidden, layers, steps, batch, dtype, device, True, lengths).forward("lengths")
+    p = Problem("lstm", hidden, layers, steps, batch, dtype, device, True, lengths)
+    yield p.forward("lengths")
+    yield p.backward("lengths, backward")
     yield Problem("lstm", 64 if small else 512, 1, 50 if small else 1000, 1, dtype, device).forward("streaming")
 
 

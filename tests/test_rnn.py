@@ -993,6 +993,8 @@ def test_batch_sizes_are_checked() -> None:
         forward(rows, batch_sizes=dnn.asarray([2, 1], dtype="int64"), batch=2)
     with pytest.raises(dnn.ShapeError, match=r"batch_sizes must add up to 3, the number of rows of x; got \[3, 2\]"):
         forward(rows, batch_sizes=[3, 2])
+    with pytest.raises(dnn.DTypeError, match=r"rnn_forward: x must be an array; got None"):
+        dnn.rnn_forward(None, weights_of(), **LSTM, batch_sizes=[2, 1])  # type: ignore[arg-type]
 
 
 def test_weights_are_checked() -> None:

@@ -40,7 +40,7 @@ template <class T> struct RnnWords {
 // at most kRowBytes. kTiles tiles of 8 rows are in shared memory at a time.
 template <class T, int kRowBytes, int kTiles> struct RnnL2Exchange {
   static constexpr int kAll = (kTiles * kRowBytes / 2 + kRnnThreads - 1) / kRnnThreads;  // the pieces of a thread
-  static constexpr int kPieces = kAll < 8 ? kAll : 8;                                    // those that it loads at once
+  static constexpr int kAtOnce = kAll < 8 ? kAll : 8;                                    // those that it loads at once
   static constexpr int kSlots = RnnPersistentShape::kSlots;
   static constexpr int kLanes = RnnWords<T>::kLanes;
   static constexpr uint32_t kAbsent = RnnWords<T>::kAbsent;
@@ -52,7 +52,7 @@ template <class T, int kRowBytes, int kTiles> struct RnnL2Exchange {
   // offset_step, or beyond the end of the row by offset_of_row more.
   int32_t pieces, first_piece, piece_step;
   uint32_t first_offset, offset_step, offset_of_row;
-  uint4 v[kPieces];
+  uint4 v[kAtOnce];
 
   __device__ __forceinline__ RnnL2Exchange(const RnnPersistentParams& p, const RnnPersistentArgs& a, int32_t direction,
                                            int32_t first_row) {
@@ -108,20 +108,20 @@ template <class T, int kRowBytes, int kTiles> struct RnnL2Exchange {
   __device__ __forceinline__ void load(int32_t s, int32_t first, int first_of_all) {
     const char* const from = slot(s) + first * row_bytes + (int32_t(threadIdx.x) + first_of_all * kRnnThreads) * 16;
 #pragma unroll
-    for (int j = 0; j < kPieces; ++j)
+    for (int j = 0; j < kAtOnce; ++j)
       if (is_absent(v[j])) v[j] = ld_relaxed_gpu_v4(from + j * kRnnThreads * 16);
   }
   __device__ __forceinline__ bool any_is_absent() const {
     bool any = false;
 #pragma unroll
-    for (int j = 0; j < kPieces; ++j) any |= is_absent(v[j]);
+    for (int j = 0; j < kAtOnce; ++j) any |= is_absent(v[j]);
     return any;
   }
   // Begins to read rows `first` to `first` + count - 1 of step s, from a piece of the thread on.
   __device__ __forceinline__ void begin(int32_t s, int32_t first, int32_t count, int first_of_all = 0) {
     const int32_t left = left_of(first, count) - first_of_all * kRnnThreads;
 #pragma unroll
-    for (int j = 0; j < kPieces; ++j) {
+    for (int j = 0; j < kAtOnce; ++j) {
       const uint32_t word = j * kRnnThreads < left ? kAbsent : 0;
       v[j] = make_uint4(word, word, word, word);
     }
@@ -133,11 +133,11 @@ template <class T, int kRowBytes, int kTiles> struct RnnL2Exchange {
     char* to = dynamic_shared() + first_offset;
     int32_t piece = first_piece;
 #pragma unroll
-    for (int begun = 0; begun < kAll; begun += kPieces) {
+    for (int begun = 0; begun < kAll; begun += kAtOnce) {
       if (begun > 0) begin(s, first, count, begun);
       while (any_is_absent()) load(s, first, begun);
 #pragma unroll
-      for (int j = 0; j < kPieces; ++j) {
+      for (int j = 0; j < kAtOnce; ++j) {
         if ((begun + j) * kRnnThreads < left) *reinterpret_cast<uint4*>(to) = v[j];
         to += offset_step;
         piece += piece_step;

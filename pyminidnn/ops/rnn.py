@@ -266,8 +266,8 @@ def _batch_sizes(sizes: Any, batch: int | None) -> tuple[Any, int | None]:
     return array.astype(np.int32), batch
 
 
-def _check_rows(sizes: Any, rows: DeviceTensor, name: str) -> None:
-    """Checks that a list of batch sizes says how many rows there are."""
-    if isinstance(sizes, (list, tuple)) and rows.ndim == 2 and sum(sizes) != rows.shape[0]:
+def _check_rows(sizes: Any, rows: DeviceTensor | None, name: str) -> None:
+    """Checks that a list of batch sizes says how many rows there are. The call itself refuses rows that are None."""
+    if isinstance(sizes, (list, tuple)) and rows is not None and rows.ndim == 2 and sum(sizes) != rows.shape[0]:
         text = f"must add up to {rows.shape[0]}, the number of rows of {name}; got {short(sizes)}"
         raise refusal(_C.ShapeError, sizes, text)

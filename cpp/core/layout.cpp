@@ -163,6 +163,17 @@ TensorDesc dense_like(const TensorDesc& x, DType dtype, const char* what) {
   return d;
 }
 
+TensorDesc with_implied_strides(const TensorDesc& d) {
+  TensorDesc same = d;
+  for (Layout layout : {Layout::channels_first, Layout::channels_last}) {
+    const Dims order = order_of(d.rank, layout);
+    if (!is_dense_in(d, order)) continue;
+    set_strides(same, order);
+    break;
+  }
+  return same;
+}
+
 TensorDesc strided(DType dtype, std::span<const int64_t> shape, std::span<const int64_t> strides, const char* what) {
   TensorDesc d = dense(dtype, shape, Layout::channels_first, what);
   MINIDNN_CHECK(ShapeError, strides.size() == shape.size(), what, " ", shape_text(shape), " has ", shape.size(),

@@ -40,6 +40,9 @@ TensorDesc dense(DType, std::span<const int64_t> shape, Layout, const char* what
 // Describes a dense tensor with the shape of a given tensor. For ranks 3 to 5 it has the preferred_layout() of the
 // given tensor. For other ranks, it keeps the order of the given tensor's strides if that tensor is dense.
 TensorDesc dense_like(const TensorDesc&, DType, const char* what);
+// Describes the same elements at the same addresses. The strides of dimensions of length one, which have no effect, are
+// those that problem_text() implies.
+TensorDesc with_implied_strides(const TensorDesc&);
 // The description of a tensor with the given strides, in elements. Throws the errors of dense(). Also throws ShapeError
 // if the number of strides is wrong, or if a byte offset would not fit an int64.
 TensorDesc strided(DType, std::span<const int64_t> shape, std::span<const int64_t> strides, const char* what);

@@ -80,6 +80,11 @@ TensorDesc padded_in_front(const TensorDesc& d) {
   return full;
 }
 
+bool reads_x(const PoolingProblem& p) {
+  if (p.direction == PoolingDirection::forward || p.mode == PoolingMode::lp) return true;
+  return p.mode == PoolingMode::max && p.indices.rank == 0;
+}
+
 }  // namespace
 
 std::string name(PoolingMode mode) { return kModes[int64_t(mode)]; }
@@ -115,7 +120,7 @@ std::string Family<PoolingProblem>::text(const PoolingProblem& p) {
 
 void Family<PoolingProblem>::ports(const PoolingProblem& p, PoolingArgs& a, Ports& v) {
   const bool backward = p.direction == PoolingDirection::backward, indexed = p.indices.rank != 0;
-  if (!backward || p.y.rank || (p.mode == PoolingMode::max && !indexed)) v.in("x", p.x, a.x);
+  if (reads_x(p)) v.in("x", p.x, a.x);
   else v.unused(a.x);
   if (backward) v.in("dy", p.dy, a.dy);
   if (p.y.rank) v.in("y", p.y, a.y);
@@ -182,6 +187,8 @@ Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const P
   Tensor dx = output(me, "out", call.out, dense_like(x.desc, x.desc.dtype, me), h,
                      {{"dy", dy}, {"x", x}, {"y", y}, {"indices", indices.value_or(dy)}});
   if (dx.desc.numel() == 0) return dx;
+  // A graph file describes an x that is not read by the text of the problem alone.
+  if (!reads_x(p)) p.x = with_implied_strides(p.x);
   p.dy = dy.desc;
   p.out = dx.desc;
   if (a.mode == PoolingMode::lp) p.y = y.desc;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random problems at the sizes of real networks (draw.py): every engine that takes them against the oracle, and the
+"""Random problems at the sizes of real networks (benchmarks/draw.py): every engine that takes them against the oracle, and the
 oracle against torch, if torch is installed.
 
 Each problem is a case line, which a failure prints: added to tests/cases, it is an ordinary case. The problems of a
@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 from cases import parse
 from conftest import EXACT, set_checks
-from draw import FAMILIES, draw
+from draw import FAMILIES, draw, rng_of
 from test_every_engine import check, sample_of
 from torch_results import FAMILIES as WITH_TORCH
 from torch_results import largest_difference
@@ -54,7 +54,7 @@ def for_problems(
     """Calls test(case line, random numbers) for problems of a family, as the options say, for `share` of the time."""
     option = request.config.getoption
     number = option("--drawn-seed") or FRESH if seed == "fresh" else FIXED
-    rng = np.random.default_rng([number, *family.encode()])
+    rng = rng_of(family, number)
     most, end, done = option("--drawn-problems"), time.monotonic() + share * option("--drawn-seconds"), 0
     while done < most if most else time.monotonic() < end:
         line = draw(family, rng)

@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random problems at the sizes of real networks, as case lines: batches of 1 to 64, up to 2,048 channels, planes of
-up to 300 x 300 with odd sizes among them, and every layout, dtype, direction and attribute.
+"""Random problems as case lines: of every family, with every layout, dtype, direction and attribute.
 
-    rng = np.random.default_rng(7)
+    rng = rng_of("conv", 7)
     draw("conv", rng)    # "conv backward_data f32 dy=2x96x29x29:nhwc w=96x64x3x3 dx=2x64x57x57:nhwc stride=2 pad=1"
 
-A problem is made smaller if the float64 oracle would take more than about a second.
+The distribution. Batches are log-uniform up to `Limits.batch`. Channels are sizes of common networks in 7 of 10
+problems, else log-uniform up to 2,048. Half of the spatial sizes are common ones, odd ones among them, else they are
+log-uniform up to 300 (4,000 in one dimension, 40 in three); 6 of 10 planes are squares. Of dtypes, 3 of 7 are float32,
+2 bfloat16, 1 float16, 1 float64. About half of the images are channels last, and a few tensors have gaps between their
+rows. Attributes are drawn one by one: windows, strides, paddings, groups, masks, activations, and so on.
+
+`Limits` are what differs between users: the tests draw problems that the float64 oracle computes in about a second
+(ORACLE), and bench_drawn.py draws those of networks (NETWORKS). A problem beyond a limit is made smaller: its batch
+first, then its spatial sizes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,11 +27,39 @@ import numpy as np
 Rng = np.random.Generator
 T = TypeVar("T")
 
-ELEMENTS = 2_000_000  # approximate limit of elements in a tensor
-PRODUCTS = 150_000_000  # approximate limit of multiplications in a convolution or matrix product
 CHANNELS = (1, 2, 3, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 240, 256, 320, 384, 512, 672, 960, 1024, 1280,
             2048)  # fmt: skip
 SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 14, 16, 19, 28, 32, 35, 56, 64, 75, 112, 113, 128, 150, 224, 256, 300)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The approximate largest size of a problem."""
+
+    batch: int
+    elements: int  # of a tensor
+    functions: int  # elements of a tensor of activation, pad, random and local contrast norm
+    copies: int  # elements of a tensor of transform, whose oracle loops over elements in Python
+    products: int  # multiplications of a convolution or matrix product
+    attention: int  # multiplications of one of the products of attention
+    recurrent: int  # multiplications of recurrent layers
+    pooled: int  # elements of the windows of pooling
+    steps: int  # of recurrent layers
+    sequences: int  # of recurrent layers
+    rows: int  # steps times sequences of ctc
+
+
+ORACLE = Limits(batch=64, elements=2_000_000, functions=500_000, copies=150_000, products=150_000_000,
+                attention=60_000_000, recurrent=15_000_000, pooled=20_000_000, steps=60, sequences=24,
+                rows=3000)  # fmt: skip
+# By device: a call takes at most about 50 ms on two cores of a CPU, and some ms on an H100 (20 GFLOP, 60 M elements).
+NETWORKS = {
+    "cpu": Limits(batch=256, elements=8_000_000, functions=8_000_000, copies=8_000_000, products=1_000_000_000,
+                  attention=300_000_000, recurrent=200_000_000, pooled=200_000_000, steps=250, sequences=64, rows=12_000),
+    "cuda": Limits(batch=256, elements=60_000_000, functions=60_000_000, copies=60_000_000, products=10_000_000_000,
+                   attention=5_000_000_000, recurrent=5_000_000_000, pooled=2_000_000_000, steps=500, sequences=256,
+                   rows=60_000),
+}  # fmt: skip
 CHANNELS_LAST = {3: ":nwc", 4: ":nhwc", 5: ":ndhwc"}
 
 
@@ -64,14 +100,14 @@ def limited(shape: list[int], most: float, keep: int = 1) -> list[int]:
     return shape
 
 
-def image(rng: Rng, rank: int | None = None, most: float = ELEMENTS) -> list[int]:
-    """[N, C, spatial...], in most cases with two spatial dimensions."""
+def image(rng: Rng, limits: Limits, rank: int | None = None, most: float | None = None) -> list[int]:
+    """[N, C, spatial...], in most cases with two spatial dimensions; at most `most` elements, or those of the limits."""
     rank = rank or one_of(rng, (3, 4, 4, 4, 4, 4, 5))
     largest = {3: 4000, 4: 300, 5: 40}[rank]
     spatial = [size(rng, largest) for _ in range(rank - 2)]
     if chance(rng, 0.6):
         spatial = spatial[:1] * len(spatial)
-    return limited([log_uniform(rng, 1, 64), channels(rng), *spatial], most)
+    return limited([log_uniform(rng, 1, limits.batch), channels(rng), *spatial], most or limits.elements)
 
 
 def dims(shape: Sequence[int]) -> str:
@@ -126,8 +162,8 @@ def output(
     return sizes if min(sizes) > 0 else None
 
 
-def conv(rng: Rng) -> str | None:
-    shape = image(rng)
+def conv(rng: Rng, limits: Limits) -> str | None:
+    shape = image(rng, limits)
     rank = len(shape)
     direction = one_of(
         rng, ("forward", "forward", "backward_data", "backward_filter", "backward_bias", "forward_statistics")
@@ -151,13 +187,14 @@ def conv(rng: Rng) -> str | None:
         return None
     taps = math.prod(window)
     products = shape[0] * filters * math.prod(spatial) * shape[1] // groups * taps
-    if products > PRODUCTS:
-        shape[0] = max(1, shape[0] * PRODUCTS // products)
+    if products > limits.products:
+        shape[0] = max(1, shape[0] * limits.products // products)
         products = shape[0] * filters * math.prod(spatial) * shape[1] // groups * taps
-    if products > 2 * PRODUCTS and groups == 1:
-        filters = max(1, filters * PRODUCTS // products)
+    if products > 2 * limits.products and groups == 1:
+        filters = max(1, filters * limits.products // products)
     y, w = [shape[0], filters, *spatial], [filters, shape[1] // groups, *window]
-    if math.prod(y) > 2 * ELEMENTS or math.prod(w) > 2 * ELEMENTS or math.prod(y) * taps > 2e8:
+    most = limits.elements
+    if math.prod(y) > 2 * most or math.prod(w) > 2 * most or math.prod(y) * taps > 100 * most:
         return None
     tail = spatial_text(stride, padding, dilation, [1] * (rank - 2)) + (f" groups={groups}" if groups > 1 else "")
     if chance(rng, 0.1):
@@ -183,10 +220,10 @@ def conv(rng: Rng) -> str | None:
     return f"conv {direction} {dtype} {text}{tail}"
 
 
-def matmul(rng: Rng) -> str | None:
+def matmul(rng: Rng, limits: Limits) -> str | None:
     m, n, k = (log_uniform(rng, 1, 2048) if chance(rng, 0.5) else channels(rng) for _ in range(3))
     batch = [log_uniform(rng, 1, 48)] if chance(rng, 0.35) else []
-    while math.prod(batch) * m * n * k > PRODUCTS:
+    while math.prod(batch) * m * n * k > limits.products:
         if batch and batch[0] > 1:
             batch[0] //= 2
         else:
@@ -216,15 +253,15 @@ def matmul(rng: Rng) -> str | None:
     return text
 
 
-def pooling(rng: Rng) -> str | None:
-    shape = image(rng)
+def pooling(rng: Rng, limits: Limits) -> str | None:
+    shape = image(rng, limits)
     direction, dtype = one_of(rng, ("forward", "backward")), floating(rng)
     mode = one_of(rng, ("max", "max", "max", "avg", "avg_exclude_padding", "lp"))
     head = f"pooling {direction} {dtype} {mode} x={layout(rng, shape)}"
     norm = f" norm={one_of(rng, (1, 2, 3))}" if mode == "lp" else ""
     if chance(rng, 0.12):
         sizes = [max(1, int(rng.integers(1, min(n, 40) + 1))) for n in shape[2:]]
-        if math.prod(shape) * 4 > 2e7:
+        if math.prod(shape) * 4 > limits.pooled:
             return None
         return f"{head} size={per_dimension(sizes)}{norm}"
     window, stride, padding, dilation = window_of(rng, shape[2:], (1, 2, 2, 3, 3, 3, 4, 5, 7))
@@ -236,7 +273,7 @@ def pooling(rng: Rng) -> str | None:
             [1] * (len(shape) - 2),
         )
     spatial = output(shape[2:], window, stride, padding, dilation)
-    if spatial is None or shape[0] * shape[1] * math.prod(spatial) * math.prod(window) > 2e7:
+    if spatial is None or shape[0] * shape[1] * math.prod(spatial) * math.prod(window) > limits.pooled:
         return None
     text = f"{head} window={per_dimension(window)}{spatial_text(stride, padding, dilation, window)}"
     if chance(rng, 0.15):
@@ -247,7 +284,7 @@ def pooling(rng: Rng) -> str | None:
     return text
 
 
-def attention(rng: Rng) -> str | None:
+def attention(rng: Rng, limits: Limits) -> str | None:
     direction = one_of(rng, ("forward", "forward", "backward", "backward", "decode"))
     dtype, d = floating(rng), one_of(rng, (16, 32, 64, 64, 64, 72, 80, 96, 128, 128, 192, 256))
     d = d if chance(rng, 0.8) else log_uniform(rng, 1, 300)
@@ -258,7 +295,7 @@ def attention(rng: Rng) -> str | None:
     if direction == "decode":
         rows, columns = one_of(rng, (1, 1, 1, 2, 5, 16)), log_uniform(rng, 1, 4000)
     heads = kv_heads * group
-    most = 6e7 / max(d, dv)  # of scores; the oracle has about ten arrays of that size
+    most = limits.attention / max(d, dv)  # of scores; the oracle has about ten arrays of that size
     while batch * heads * rows * columns > most:
         if batch > 1:
             batch //= 2
@@ -307,14 +344,14 @@ def attention(rng: Rng) -> str | None:
     return text + (" math=ieee" if dtype == "f32" and chance(rng, 0.7) else "")
 
 
-def rnn(rng: Rng) -> str | None:
+def rnn(rng: Rng, limits: Limits) -> str | None:
     direction = one_of(rng, ("forward", "forward", "backward_data", "backward_weights"))
     mode, dtype = one_of(rng, ("lstm", "lstm", "gru", "gru", "relu", "tanh")), floating(rng)
-    steps, batch, layers = log_uniform(rng, 1, 60), log_uniform(rng, 1, 24), one_of(rng, (1, 1, 1, 2, 3))
+    steps, batch, layers = log_uniform(rng, 1, limits.steps), log_uniform(rng, 1, limits.sequences), one_of(rng, (1, 1, 1, 2, 3))
     inputs, hidden = (channels(rng, 192) for _ in range(2))
     both, packed = chance(rng, 0.4), chance(rng, 0.25)
     of_step = layers * (1 + both) * hidden * (inputs + 3 * hidden) * {"lstm": 4, "gru": 3}.get(mode, 1)
-    while steps * batch * of_step > PRODUCTS / 10:
+    while steps * batch * of_step > limits.recurrent:
         if batch > 1:
             batch //= 2
         elif steps > 1:
@@ -344,12 +381,12 @@ def rnn(rng: Rng) -> str | None:
     return " ".join([f"rnn {direction} {dtype} x={x} mode={mode} hidden={hidden}", *words])
 
 
-def softmax(rng: Rng) -> str | None:
+def softmax(rng: Rng, limits: Limits) -> str | None:
     if chance(rng, 0.5):
         rows, cols = log_uniform(rng, 1, 20_000), log_uniform(rng, 1, 150_000)
-        shape, axis = limited([rows, cols], ELEMENTS, keep=1), 1
+        shape, axis = limited([rows, cols], limits.elements, keep=1), 1
     else:
-        shape = image(rng)
+        shape = image(rng, limits)
         axis = one_of(rng, (1, 1, 1, len(shape) - 1, 0))
     dtype, direction = floating(rng), one_of(rng, ("forward", "backward"))
     log = " log" if chance(rng, 0.4) else ""
@@ -361,11 +398,11 @@ def softmax(rng: Rng) -> str | None:
     return text + f" axis={axis}{log}" + (" scaled" if chance(rng, 0.2) else "")
 
 
-def loss(rng: Rng) -> str | None:
+def loss(rng: Rng, limits: Limits) -> str | None:
     if chance(rng, 0.7):
-        shape, axis = limited([log_uniform(rng, 1, 20_000), log_uniform(rng, 2, 60_000)], ELEMENTS, keep=1), 1
+        shape, axis = limited([log_uniform(rng, 1, 20_000), log_uniform(rng, 2, 60_000)], limits.elements, keep=1), 1
     else:
-        shape, axis = image(rng, 4, ELEMENTS), 1
+        shape, axis = image(rng, limits, 4), 1
     text = f"loss {one_of(rng, ('forward', 'backward'))} {floating(rng)} x={layout(rng, shape, gaps=0.02)} axis={axis}"
     text += f" reduction={one_of(rng, ('none', 'sum', 'mean'))}"
     if chance(rng, 0.2) and shape[1] > 5:
@@ -375,9 +412,9 @@ def loss(rng: Rng) -> str | None:
     return text + (" smoothed" if chance(rng, 0.3) else "")
 
 
-def batch_norm(rng: Rng) -> str | None:
+def batch_norm(rng: Rng, limits: Limits) -> str | None:
     direction = one_of(rng, ("training", "inference", "backward"))
-    text = f"batch_norm {direction} {floating(rng)} x={layout(rng, image(rng))}"
+    text = f"batch_norm {direction} {floating(rng)} x={layout(rng, image(rng, limits))}"
     if chance(rng, 0.15):
         return text + " per_activation"
     if direction != "backward" and chance(rng, 0.3):
@@ -387,28 +424,28 @@ def batch_norm(rng: Rng) -> str | None:
     return text + (" running" if direction == "training" and chance(rng, 0.3) else "")
 
 
-def layer_norm(rng: Rng) -> str | None:
+def layer_norm(rng: Rng, limits: Limits) -> str | None:
     dtype, direction = floating(rng), one_of(rng, ("forward", "backward"))
     kind = one_of(rng, ("layer", "rms", "group", "group"))
     head = f"layer_norm {kind}_{direction} {dtype}"
     if kind != "group" and chance(rng, 0.7):
-        shape = limited([log_uniform(rng, 1, 20_000), log_uniform(rng, 2, 100_000)], ELEMENTS, keep=1)
+        shape = limited([log_uniform(rng, 1, 20_000), log_uniform(rng, 2, 100_000)], limits.elements, keep=1)
         return f"{head} x={layout(rng, shape)} axis=1"
-    shape = image(rng)
+    shape = image(rng, limits)
     if kind != "group":
         return f"{head} x={layout(rng, shape)} axis={int(rng.integers(1, len(shape)))}"
     groups = one_of(rng, [g for g in (1, 2, 4, 8, 16, 32, shape[1]) if shape[1] % g == 0])
     return f"{head} x={layout(rng, shape)} groups={groups}"
 
 
-def lrn(rng: Rng) -> str | None:
+def lrn(rng: Rng, limits: Limits) -> str | None:
     kind, direction, dtype = one_of(rng, ("lrn", "lcn")), one_of(rng, ("forward", "backward")), floating(rng)
-    shape = image(rng) if kind == "lrn" else image(rng, 4, ELEMENTS / 4)
+    shape = image(rng, limits) if kind == "lrn" else image(rng, limits, 4, limits.functions)
     size = int(rng.integers(1, 12)) if kind == "lrn" else one_of(rng, (3, 5, 7, 9))
     return f"lrn {kind}_{direction} {dtype} x={layout(rng, shape)} size={size}"
 
 
-def activation(rng: Rng) -> str | None:
+def activation(rng: Rng, limits: Limits) -> str | None:
     modes = (
         "relu",
         "clipped_relu",
@@ -423,10 +460,10 @@ def activation(rng: Rng) -> str | None:
         "hardswish",
         "mish",
     )
-    return f"activation {one_of(rng, ('forward', 'backward'))} {floating(rng)} {one_of(rng, modes)} x={layout(rng, image(rng, most=ELEMENTS / 4))}"
+    return f"activation {one_of(rng, ('forward', 'backward'))} {floating(rng)} {one_of(rng, modes)} x={layout(rng, image(rng, limits, most=limits.functions))}"
 
 
-def pointwise(rng: Rng) -> str | None:
+def pointwise(rng: Rng, limits: Limits) -> str | None:
     op = one_of(
         rng,
         (
@@ -449,7 +486,7 @@ def pointwise(rng: Rng) -> str | None:
     arity = {"neg": 1, "exp": 1, "sqrt": 1, "abs": 1, "multiply_add": 3, "clamp": 3, "lerp": 3}.get(op, 2)
     reals = ("exp", "sqrt", "div", "lerp")
     dtype = floating(rng) if op in reals or chance(rng, 0.7) else one_of(rng, ("i8", "u8", "i32", "i64"))
-    shape = image(rng, most=ELEMENTS / 2)
+    shape = image(rng, limits, most=limits.elements / 2)
     text = f"pointwise {op} {dtype} a={layout(rng, shape)}"
     for name in "bc"[: arity - 1]:
         if chance(rng, 0.3):  # b or c has one value per channel, or one value per position of the last dimension
@@ -461,7 +498,7 @@ def pointwise(rng: Rng) -> str | None:
     return text
 
 
-def reduce(rng: Rng) -> str | None:
+def reduce(rng: Rng, limits: Limits) -> str | None:
     mode = one_of(
         rng, ("sum", "mean", "max", "min", "norm1", "norm2", "sumsq", "amax", "any", "all", "argmax", "argmin")
     )
@@ -469,16 +506,16 @@ def reduce(rng: Rng) -> str | None:
     if dtype[0] in "iu" and mode in ("mean", "norm2"):
         return None
     if chance(rng, 0.4):
-        shape = limited([log_uniform(rng, 1, 100_000), log_uniform(rng, 1, 100_000)], ELEMENTS)
+        shape = limited([log_uniform(rng, 1, 100_000), log_uniform(rng, 1, 100_000)], limits.elements)
     else:
-        shape = image(rng)
+        shape = image(rng, limits)
     axes = sorted(set(map(int, rng.integers(0, len(shape), int(rng.integers(1, len(shape) + 1))))))
     return f"reduce {mode} {dtype} x={layout(rng, shape)} axes={','.join(map(str, axes))}"
 
 
-def ctc(rng: Rng) -> str | None:
+def ctc(rng: Rng, limits: Limits) -> str | None:
     steps, batch, classes = log_uniform(rng, 1, 600), log_uniform(rng, 1, 40), log_uniform(rng, 1, 6000)
-    while steps * batch > 3000 or steps * batch * classes > ELEMENTS:
+    while steps * batch > limits.rows or steps * batch * classes > limits.elements:
         steps, batch, classes = max(1, steps * 3 // 4), max(1, batch * 3 // 4), max(1, classes * 3 // 4)
     longest = 0 if classes == 1 or chance(rng, 0.05) else log_uniform(rng, 1, max(steps, 2))
     dtype, direction = floating(rng), one_of(rng, ("forward", "backward"))
@@ -491,10 +528,9 @@ def ctc(rng: Rng) -> str | None:
     return text + "".join(f" {word}" for word in words if chance(rng, 0.7 if word == "logits" else 0.2))
 
 
-def transform(rng: Rng) -> str | None:
+def transform(rng: Rng, limits: Limits) -> str | None:
     kind = one_of(rng, ("copy", "scale"))
-    # The tensor is small, because the oracles of copy and scale loop over elements in Python.
-    shape = image(rng, most=150_000)
+    shape = image(rng, limits, most=limits.copies)
     dtype = floating(rng)
     text = f"transform {kind} {dtype} x={layout(rng, shape)}"
     if chance(rng, 0.5):
@@ -503,8 +539,8 @@ def transform(rng: Rng) -> str | None:
     return text + (f" out={layout(rng, shape, last=0.8, gaps=0)}" if chance(rng, 0.5) else "")
 
 
-def pad(rng: Rng) -> str | None:
-    shape = image(rng, most=ELEMENTS / 4)
+def pad(rng: Rng, limits: Limits) -> str | None:
+    shape = image(rng, limits, most=limits.functions)
     widths = [(0, 0), (0, 0), *((int(rng.integers(0, 9)), int(rng.integers(0, 9))) for _ in shape[2:])]
     mode = one_of(rng, ("constant", "replicate", "reflect"))
     if mode == "reflect" and any(max(w) >= n for w, n in zip(widths, shape, strict=True)):
@@ -515,25 +551,25 @@ def pad(rng: Rng) -> str | None:
     return f"pad forward {one_of(rng, ('f32', 'bf16', 'u8', 'f64'))} x={layout(rng, shape)} pad={','.join(sides)} mode={mode}"
 
 
-def gather(rng: Rng) -> str | None:
+def gather(rng: Rng, limits: Limits) -> str | None:
     kind = one_of(rng, ("forward", "backward"))
     shape = [log_uniform(rng, 1, 3000), log_uniform(rng, 1, 3000)]
-    shape = limited(shape, ELEMENTS / 2)
+    shape = limited(shape, limits.elements / 2)
     axis = one_of(rng, (0, 0, 0, 1))
-    index = log_uniform(rng, 1, max(1, min(5000, ELEMENTS // 2 // shape[1 - axis])))
+    index = log_uniform(rng, 1, max(1, min(5000, limits.elements // 2 // shape[1 - axis])))
     dtype = floating(rng) if kind == "backward" else one_of(rng, ("f32", "bf16", "u8", "i64"))
     return f"gather {kind} {dtype} x={dims(shape)} index={index} axis={axis}" + (
         " indices=i32" if chance(rng, 0.5) else ""
     )
 
 
-def random(rng: Rng) -> str | None:
+def random(rng: Rng, limits: Limits) -> str | None:
     kind = one_of(rng, ("uniform", "normal", "dropout"))
-    shape = image(rng, most=ELEMENTS / 4)
+    shape = image(rng, limits, most=limits.functions)
     return f"random {kind} {floating(rng)} {'x' if kind == 'dropout' else 'y'}={dims(shape)}"
 
 
-FAMILIES: dict[str, Callable[[Rng], str | None]] = {
+FAMILIES: dict[str, Callable[[Rng, Limits], str | None]] = {
     f.__name__: f
     for f in (
         activation,
@@ -558,8 +594,13 @@ FAMILIES: dict[str, Callable[[Rng], str | None]] = {
 }
 
 
-def draw(family: str, rng: Rng) -> str:
+def rng_of(family: str, seed: int) -> Rng:
+    """The random numbers of a family's problems for a seed."""
+    return np.random.default_rng([seed, *family.encode()])
+
+
+def draw(family: str, rng: Rng, limits: Limits = ORACLE) -> str:
     """A case line. A line whose parts do not fit together is drawn again."""
     while True:
-        if line := FAMILIES[family](rng):
+        if line := FAMILIES[family](rng, limits):
             return line

@@ -27,8 +27,8 @@ import numpy as np
 Rng = np.random.Generator
 T = TypeVar("T")
 
-CHANNELS = (1, 2, 3, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 240, 256, 320, 384, 512, 672, 960, 1024, 1280,
-            2048)  # fmt: skip
+CHANNELS = (1, 2, 3, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 240, 256, 320, 384, 512, 672, 960, 1024,
+            1280, 2048)  # fmt: skip
 SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 14, 16, 19, 28, 32, 35, 56, 64, 75, 112, 113, 128, 150, 224, 256, 300)
 
 
@@ -55,7 +55,8 @@ ORACLE = Limits(batch=64, elements=2_000_000, functions=500_000, copies=150_000,
 # By device: a call takes at most about 50 ms on two cores of a CPU, and some ms on an H100 (20 GFLOP, 60 M elements).
 NETWORKS = {
     "cpu": Limits(batch=256, elements=8_000_000, functions=8_000_000, copies=8_000_000, products=1_000_000_000,
-                  attention=300_000_000, recurrent=200_000_000, pooled=200_000_000, steps=250, sequences=64, rows=12_000),
+                  attention=300_000_000, recurrent=200_000_000, pooled=200_000_000, steps=250, sequences=64,
+                  rows=12_000),
     "cuda": Limits(batch=256, elements=60_000_000, functions=60_000_000, copies=60_000_000, products=10_000_000_000,
                    attention=5_000_000_000, recurrent=5_000_000_000, pooled=2_000_000_000, steps=500, sequences=256,
                    rows=60_000),
@@ -101,7 +102,8 @@ def limited(shape: list[int], most: float, keep: int = 1) -> list[int]:
 
 
 def image(rng: Rng, limits: Limits, rank: int | None = None, most: float | None = None) -> list[int]:
-    """[N, C, spatial...], in most cases with two spatial dimensions; at most `most` elements, or those of the limits."""
+    """[N, C, spatial...], in most cases with two spatial dimensions. It has at most `most` elements, or those of the
+    limits."""
     rank = rank or one_of(rng, (3, 4, 4, 4, 4, 4, 5))
     largest = {3: 4000, 4: 300, 5: 40}[rank]
     spatial = [size(rng, largest) for _ in range(rank - 2)]
@@ -200,7 +202,10 @@ def conv(rng: Rng, limits: Limits) -> str | None:
     if chance(rng, 0.1):
         tail += " mode=convolution"
     last = chance(rng, 0.5)
-    of = lambda s: layout(rng, s, last=0.95 if last else 0.05, gaps=0.04)
+
+    def of(shape: Sequence[int]) -> str:
+        return layout(rng, shape, last=0.95 if last else 0.05, gaps=0.04)
+
     if direction == "backward_data":
         text = f"dy={of(y)} w={of(w)} dx={dims(shape)}"
     elif direction == "backward_filter":
@@ -347,7 +352,8 @@ def attention(rng: Rng, limits: Limits) -> str | None:
 def rnn(rng: Rng, limits: Limits) -> str | None:
     direction = one_of(rng, ("forward", "forward", "backward_data", "backward_weights"))
     mode, dtype = one_of(rng, ("lstm", "lstm", "gru", "gru", "relu", "tanh")), floating(rng)
-    steps, batch, layers = log_uniform(rng, 1, limits.steps), log_uniform(rng, 1, limits.sequences), one_of(rng, (1, 1, 1, 2, 3))
+    steps, batch = log_uniform(rng, 1, limits.steps), log_uniform(rng, 1, limits.sequences)
+    layers = one_of(rng, (1, 1, 1, 2, 3))
     inputs, hidden = (channels(rng, 192) for _ in range(2))
     both, packed = chance(rng, 0.4), chance(rng, 0.25)
     of_step = layers * (1 + both) * hidden * (inputs + 3 * hidden) * {"lstm": 4, "gru": 3}.get(mode, 1)
@@ -460,7 +466,8 @@ def activation(rng: Rng, limits: Limits) -> str | None:
         "hardswish",
         "mish",
     )
-    return f"activation {one_of(rng, ('forward', 'backward'))} {floating(rng)} {one_of(rng, modes)} x={layout(rng, image(rng, limits, most=limits.functions))}"
+    head = f"activation {one_of(rng, ('forward', 'backward'))} {floating(rng)} {one_of(rng, modes)}"
+    return f"{head} x={layout(rng, image(rng, limits, most=limits.functions))}"
 
 
 def pointwise(rng: Rng, limits: Limits) -> str | None:
@@ -548,7 +555,8 @@ def pad(rng: Rng, limits: Limits) -> str | None:
     if not any(map(any, widths)):
         return None
     sides = [str(b) if a == b else f"{b}:{a}" for b, a in widths]
-    return f"pad forward {one_of(rng, ('f32', 'bf16', 'u8', 'f64'))} x={layout(rng, shape)} pad={','.join(sides)} mode={mode}"
+    dtype = one_of(rng, ("f32", "bf16", "u8", "f64"))
+    return f"pad forward {dtype} x={layout(rng, shape)} pad={','.join(sides)} mode={mode}"
 
 
 def gather(rng: Rng, limits: Limits) -> str | None:

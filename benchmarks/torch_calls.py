@@ -49,6 +49,11 @@ def leaf(x: Tensor) -> Tensor:
     return x.detach().requires_grad_()
 
 
+def each(value: int | tuple[int, ...], rank: int) -> list[int]:
+    """An attribute of each spatial dimension."""
+    return list(value) if isinstance(value, tuple) else [value] * rank
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu, "leaky_relu": functional.leaky_relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
     "elu": functional.elu, "gelu": functional.gelu, "gelu_tanh": partial(functional.gelu, approximate="tanh"),
@@ -81,26 +86,66 @@ def activation(case: Case, t: Tensors) -> Call | None:
 
 
 def attention(case: Case, t: Tensors) -> Call | None:
+    """Windows and slopes become a mask, which torch reads. Sequences have full lengths, and packed ones equal lengths,
+    so they are a batch. The bias has the dtype of q, as torch requires."""
     given, words = case.attributes, case.words
-    q, k, v, bias = t["q"], t["k"], t["v"], t.get("bias")
-    if {"alibi", "left", "packed", "pages"} & set(given) or {"softcap", "sink", "q_lengths", "kv_lengths"} & set(words):
+    if "pages" in given or {"softcap", "sink"} & set(words):
         return None
-    causal = "right" in given
-    if causal and (given["right"] != "0" or bias is not None or q.shape[2] != k.shape[2]):
-        return None
-    if case.direction == "decode" and q.shape[2] > 1:
-        return None  # its rows see different numbers of columns
-    if bias is not None and bias.dtype not in (torch.bool, q.dtype):
-        return None
+    q, k, v = (sequences(t[n], given) for n in "qkv")
+    causal, mask = mask_of(case, t, q.shape[2], k.shape[2])
+    if mask is not None and not seen(mask).any(-1).all():
+        return None  # rows that see no column are NaN in torch
     options: dict[str, Any] = {"is_causal": causal, "scale": -1.0 if "negative_scale" in words else 1.0}
     options |= {"dropout_p": DROPOUT if "dropout" in words else 0.0, "enable_gqa": q.shape[1] != k.shape[1]}
     f = functional.scaled_dot_product_attention
     if case.direction != "backward":
-        return lambda: [f(q, k, v, bias, **options)]
+        return lambda: [packed(f(q, k, v, mask, **options), given)]
     leaves = [leaf(x) for x in (q, k, v)]
-    leaves += [leaf(bias)] if bias is not None and "bias_gradient" in words else []
-    o = f(*leaves[:3], leaves[3] if len(leaves) == 4 else bias, **options)
-    return gradient(o, leaves, t["do"])
+    o = f(*leaves, mask, **options)
+    if "bias_gradient" in words:
+        if mask is None or {"alibi", "left", "right"} & set(given):
+            return None
+        leaves.append(leaf(mask))
+        o = f(*leaves, **options)
+    call = gradient(o, leaves, sequences(t["do"], given))
+    return lambda: [packed(g, given) for g in call()]
+
+
+def sequences(x: Tensor, given: dict[str, str]) -> Tensor:
+    """[B, H, S, D] of packed sequences of equal lengths [1, H, rows, D]."""
+    return x.unflatten(2, (int(given["packed"]), -1))[0].movedim(1, 0) if "packed" in given else x
+
+
+def packed(x: Tensor, given: dict[str, str]) -> Tensor:
+    """[rows, H, D] of packed sequences."""
+    return x.movedim(1, 2).flatten(0, 1) if "packed" in given else x
+
+
+def seen(mask: Tensor) -> Tensor:
+    return mask if mask.dtype == torch.bool else mask > -torch.inf
+
+
+def mask_of(case: Case, t: Tensors, rows: int, columns: int) -> tuple[bool, Tensor | None]:
+    """Whether torch's own causal mask is the one of the case, and otherwise the mask, or None."""
+    given, q, bias, alibi = case.attributes, t["q"], t.get("bias"), t.get("alibi")
+    decode = case.direction == "decode"
+    shift = columns - rows if decode or "bottom_right" in case.words else 0
+    left, right = (int(given[n]) if n in given else None for n in ("left", "right"))
+    right = 0 if decode and rows > 1 else right
+    if bias is None and alibi is None and left is None and (right is None or (right == 0 and shift == 0)):
+        return right == 0, None
+    behind = torch.arange(rows, device=q.device)[:, None] + shift - torch.arange(columns, device=q.device)
+    mask = bias if bias is None or bias.dtype == torch.bool else bias.to(q.dtype)
+    if left is not None or right is not None:
+        near = torch.ones_like(behind, dtype=torch.bool)
+        near = near if left is None else near & (behind <= left)
+        near = near if right is None else near & (behind >= -right)
+        mask = near if mask is None else mask & near if mask.dtype == torch.bool else mask.where(near, -torch.inf)
+    if alibi is not None:
+        slopes = -alibi.reshape(-1, q.shape[1], 1, 1) * behind.abs()
+        slopes = slopes.to(q.dtype)
+        mask = slopes if mask is None else slopes.where(mask, -torch.inf) if mask.dtype == torch.bool else mask + slopes
+    return False, mask
 
 
 def batch_norm(case: Case, t: Tensors) -> Call | None:
@@ -136,8 +181,8 @@ def conv(case: Case, t: Tensors) -> Call | None:
     pads = case.padding(rank)
     if case.attributes.get("mode") or any(before != after for before, after in pads):
         return None
-    each = lambda name: list(torch.broadcast_to(torch.tensor(case.integers(name, 1)), (rank,)).tolist())
-    stride, padding, dilation = each("stride"), [p for p, _ in pads], each("dilation")
+    stride, dilation = (each(case.integers(name, 1), rank) for name in ("stride", "dilation"))
+    padding = [p for p, _ in pads]
     groups = int(case.attributes.get("groups", 1))
     if case.direction.startswith("backward"):
         wanted = [n in case.operands for n in ("dx", "dw")] + [False]
@@ -246,14 +291,15 @@ def matmul(case: Case, t: Tensors) -> Call | None:
     a, b, c, bias, mode = t["a"], t["b"], t.get("c"), t.get("bias"), case.attributes.get("activation")
     if mode and mode not in ACTIVATIONS:
         return None
-    added = bias if c is None else c
+    added = [v for v in (c, bias) if v is not None]
     product: Call = partial(torch.matmul, a, b)
-    if added is not None:
-        product = partial(torch.addmm if a.ndim == 2 else torch.baddbmm, added, a, b)
+    if added and added[0].dtype == a.dtype:
+        product = partial(torch.addmm if a.ndim == 2 else torch.baddbmm, added.pop(0), a, b)
 
     def call() -> list[Tensor]:
         y = product()
-        y = y + bias if c is not None and bias is not None else y
+        for v in added:
+            y = y + v
         return [cast(case, ACTIVATIONS[mode](y) if mode else y)]
 
     return call
@@ -283,30 +329,36 @@ def pointwise(case: Case, t: Tensors) -> Call | None:
 def pooling(case: Case, t: Tensors) -> Call | None:
     mode, x = case.words[0], t["x"]
     rank, indices = x.ndim - 2, "indices" in case.attributes
-    if mode == "lp":
-        return None  # torch adds up x ** norm, ours |x| ** norm
+    norm = int(case.attributes.get("norm", "2"))
+    if mode == "lp" and (norm != 2 or "size" in case.attributes or any(map(any, case.padding(rank)))):
+        return None  # torch adds up x ** norm, ours |x| ** norm, and torch has no padding of it
     x = x if case.direction == "forward" else leaf(x)
-    name = "max" if mode == "max" else "avg"
+    name = mode if mode in ("max", "lp") else "avg"
     if "size" in case.attributes:
         if indices:
             return None
         size = case.integers("size", 1)
         call = partial(getattr(functional, f"adaptive_{name}_pool{rank}d"), x, size)
     else:
-        each = lambda value: list(torch.broadcast_to(torch.tensor(value), (rank,)).tolist())
-        window, dilation = each(case.integers("window", 1)), each(case.integers("dilation", 1))
+        window, dilation = (each(case.integers(name, 1), rank) for name in ("window", "dilation"))
         pads = case.padding(rank)
         if any(a != b or a > w // 2 for (a, b), w in zip(pads, window, strict=True)):
             return None
-        if "ceil" in case.words or (mode != "max" and max(dilation) != 1):
+        if mode != "max" and max(dilation) != 1:
             return None
         if rank == 3 and mode != "max" and any(w > n for w, n in zip(window, x.shape[2:], strict=True)):
             return None  # torch refuses windows that are larger than x, even if padding makes them fit
-        options: dict[str, Any] = {"padding": [p for p, _ in pads]}
-        options["stride"] = each(case.integers("stride", tuple(window)))
-        options |= {"dilation": dilation} if mode == "max" else {"count_include_pad": mode == "avg"}
+        options: dict[str, Any] = {"ceil_mode": "ceil" in case.words}
+        options["stride"] = each(case.integers("stride", tuple(window)), rank)
+        padded = {"padding": [p for p, _ in pads]}
+        options |= {
+            "max": {**padded, "dilation": dilation},
+            "avg": {**padded, "count_include_pad": True},
+            "avg_exclude_padding": {**padded, "count_include_pad": False},
+            "lp": {"norm_type": norm},
+        }[mode]
         options |= {"return_indices": True} if indices and case.direction == "forward" else {}
-        call = partial(getattr(functional, f"{name}_pool{rank}d"), x, window, **options)
+        call = partial(getattr(functional, f"{name}_pool{rank}d"), x, kernel_size=window, **options)
     if case.direction == "forward":
         return call if indices else lambda: [call()]
     y = call()
@@ -320,8 +372,10 @@ def random(case: Case, t: Tensors) -> Call | None:
         x = t["x"]
         return lambda: [functional.dropout(x, DROPOUT)]
     y = t["y"]
-    return (lambda: [torch.empty_like(y).uniform_()]) if case.direction == "uniform" else (
-        lambda: [torch.empty_like(y).normal_()]
+    return (
+        (lambda: [torch.empty_like(y).uniform_()])
+        if case.direction == "uniform"
+        else (lambda: [torch.empty_like(y).normal_()])
     )
 
 
@@ -352,9 +406,9 @@ def reduce(case: Case, t: Tensors) -> Call | None:
 
 def rnn(case: Case, t: Tensors) -> Call | None:
     """Layers with weights of torch's layout. backward_data and backward_weights are one call in torch, so only forward
-    calls are compared, for sequences of equal lengths and packed ones."""
+    calls are compared. Lengths are full, so torch needs none."""
     words, given = case.words, case.attributes
-    if case.direction != "forward" or {"reset_before", "clip", "lengths"} & set(words):
+    if case.direction != "forward" or {"reset_before", "clip"} & set(words):
         return None
     mode = given["mode"]
     x, hidden, layers = t["x"], int(given["hidden"]), int(given.get("layers", 1))

@@ -11,9 +11,11 @@ import threading
 import time
 from pathlib import Path
 
+import draw
 import numpy as np
 import pytest
 import runner
+from case_line import parse
 from report import Record, Target, summary_lines
 from runner import Row, settled
 
@@ -270,3 +272,91 @@ def test_benchmarks_use_their_own_cache(tmp_path: Path) -> None:
     program = "import runner, pyminidnn; runner.main(lambda device: [], ''); print(pyminidnn._C.cache_folder())"
     done = run("-c", program, "--device", "cpu", "--seconds", "0", PYMINIDNN_CACHE_DIR=str(tmp_path))
     assert done.stdout.splitlines()[-1] == str(tmp_path / "benchmarks"), done.stderr
+
+
+# ---- Drawn problems
+
+CONV = "conv forward f32 x=2x8x9x9:nhwc w=16x8x3x3 pad=1 math=ieee"
+LCN = "lrn lcn_forward f32 x=2x3x9x9 size=3"
+
+
+@pytest.mark.torch
+def test_drawn_problems_have_ratios_and_regrets(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (cache := tmp_path / "cache").mkdir(mode=0o700)
+    arguments = ["--device", "cpu", "--seconds", "0", "--out", str(tmp_path), "--line", CONV, "--line", LCN]
+    done = run(str(BENCHMARKS / "bench_drawn.py"), *arguments, PYMINIDNN_CACHE_DIR=str(cache))
+    assert done.returncode == 0, done.stderr
+    rows = {line: next(row for row in done.stdout.splitlines() if row.startswith(f"| {line} ")) for line in (CONV, LCN)}
+    (ours, theirs, ratio, _, regret), engine = rows[CONV].split(" | ")[1:6], rows[CONV].split(" | ")[6]
+    assert float(theirs) / float(ours) == pytest.approx(float(ratio), abs=0.02, rel=0.02)
+    assert float(regret) >= 1 and engine
+    assert "not in torch" in rows[LCN]
+    assert all(f"| {name} | 1 |" in done.stdout for name in ("conv forward", "lrn lcn_forward", "channels last"))
+    (table,), (picture,) = tmp_path.glob("drawn_*_lines.md"), tmp_path.glob("drawn_*_lines.png")
+    assert all(row in table.read_text() for row in rows.values()) and picture.name in table.read_text()
+    assert picture.stat().st_size < 100_000
+    assert not list(cache.rglob("tuning.txt")), "results of find() were kept"
+
+
+@pytest.mark.gpu
+@pytest.mark.torch
+def test_drawn_problems_on_a_gpu() -> None:
+    done = run(str(BENCHMARKS / "bench_drawn.py"), "--seconds", "0.02", "--line", CONV, "--line", LCN)
+    assert done.returncode == 0 and "2 problems in" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("family", draw.FAMILIES)
+def test_a_line_is_our_problem_and_torchs(family: str) -> None:
+    """Our call has the problem of the line, and torch's results are ours. The dtypes of indices and lengths, and layouts
+    that are equal in memory, may be written in another way."""
+    from bench_drawn import row_of
+    from problems import Problem
+
+    rng, compared = draw.rng_of(family, 20261127), 0
+    for _ in range(12):
+        line = draw.draw(family, rng)
+        problem = Problem(line, "cpu")
+        (report, *_) = dnn.explain(problem.ours)
+        assert report.problem.split(" ")[:3] == line.split(" ")[:3]
+        words = [w for w in line.split(" ") if "=" not in w or not w.partition("=")[2][:1].isdigit()]
+        assert not set(words) - set(report.problem.split(" ")), report.problem
+        row, why = row_of(runner.Clock("cpu", 0), problem)
+        assert row is not None or why, line
+        compared += row is not None
+    assert compared, "no problem was compared with torch"
+
+
+@pytest.mark.torch
+def test_a_drawn_problem_with_a_wrong_result_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    import bench_drawn
+    import problems
+
+    right = problems.torch_call
+    monkeypatch.setattr(problems, "torch_call", lambda case, t: lambda: [y * 1.01 for y in right(case, t)()])
+    with pytest.raises(ArithmeticError, match="result 0 differs"):
+        bench_drawn.row_of(runner.Clock("cpu", 0), problems.Problem(CONV, "cpu"))
+
+
+@pytest.mark.torch
+def test_the_tables_of_drawn_problems() -> None:
+    from bench_drawn import Drawn, summary_lines
+
+    times = [(10, 20, 1.0), (10, 5, 1.5), (10, 0, 2.0)]
+    drawn = [Drawn(f"softmax forward f32 x=4x{n} axis=1", *t[:2], "", "a", t[2], "b") for n, t in enumerate(times)]
+    drawn.append(Drawn("loss forward bf16 x=4x5x6:ncw axis=1", 10, 1000, "", "a", 1.0, "a", spread=3))
+    lines = summary_lines(drawn)
+    # Means of 2 and 0.5, and of 1, 1.5 and 2; the ratio that did not settle is not counted.
+    worst = "`softmax forward f32 x=4x1 axis=1`", "`softmax forward f32 x=4x2 axis=1` (b)"
+    assert f"| softmax forward | 3 | 1.00 | 0.57 | 0.50 | {worst[0]} | 1.442 | 1.95 | 2.00 | {worst[1]} |" in lines
+    assert f"| all | 4 | 1.00 | 0.57 | 0.50 | {worst[0]} | 1.316 | 1.92 | 2.00 | {worst[1]} |" in lines
+    assert "- 0.50, regret 1.50 `softmax forward f32 x=4x1 axis=1` a" in lines
+
+
+@pytest.mark.parametrize("limits", [draw.ORACLE, *draw.NETWORKS.values()], ids=["oracle", *draw.NETWORKS])
+def test_a_seed_draws_the_same_problems(limits: draw.Limits) -> None:
+    first, second = ([draw.draw(f, draw.rng_of(f, 3), limits) for f in draw.FAMILIES] for _ in range(2))
+    assert first == second
+    for family, line in zip(draw.FAMILIES, first, strict=True):
+        assert parse(line).family == family

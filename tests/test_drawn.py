@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random problems at the sizes of real networks (benchmarks/draw.py): every engine that takes them against the oracle, and the
-oracle against torch, if torch is installed.
+"""Random problems at the sizes of real networks (benchmarks/draw.py): every engine that takes them against the oracle,
+and the oracle against torch, if torch is installed.
 
 Each problem is a case line, which a failure prints: added to tests/cases, it is an ordinary case. The problems of a
 family are drawn from a fixed seed and from a seed that is new in each run. Their number:

@@ -8,8 +8,7 @@
 
 namespace minidnn {
 
-constexpr int kGemmRows = 12;    // the largest number of rows in a tile of any micro-kernel
-constexpr int kGemmFewRows = 8;  // that of GemmKernels::few_rows
+constexpr int kGemmRows = 8;  // the largest number of rows in a tile of any micro-kernel
 
 // Byte offsets in a, one per row of a tile, and in b, for some steps of the inner dimension k. Several rows may have
 // the same offset, for example that of a buffer of zeros.
@@ -19,13 +18,13 @@ struct GemmSegment {
 
 // A tile of a matrix product. The inner dimension k is divided into segments with their own byte offsets into a and b.
 // From there, row i reads a[k * a_step], and column j reads b[k * b_step + j].
-template <class T> struct GemmTile {
+template <class T, class B = T> struct GemmTile {
   const GemmSegment* segments;
   // the number of segments, and the number of steps of k in each
   int64_t count, steps;
   const T* a;
   int64_t a_step;
-  const T* b;
+  const B* b;
   int64_t b_step;
   T* to;
   int64_t pitch;  // distance from one row of `to` to the next, in elements
@@ -43,6 +42,12 @@ template <class T> struct GemmKernel {
   // Packs rows of operand a, which are `row` elements apart, into a panel. For all k < length:
   //   to[k * rows + i] = i < count ? from[i * row + k * step] : 0
   void (*pack_rows)(const T* from, int64_t row, int64_t step, int64_t count, int64_t length, T* to);
+};
+
+// The functions pack() and pack_rows() of GemmKernel<float>, for operands of another dtype.
+template <class From> struct GemmPacking {
+  void (*pack)(const From* from, int64_t column, int64_t step, int64_t count, int64_t length, float* to);
+  void (*pack_rows)(const From* from, int64_t row, int64_t step, int64_t count, int64_t length, float* to);
 };
 
 // An elementwise function that is applied to n floats in place. If `loop` is null, the floats do not change.
@@ -85,6 +90,15 @@ template <class T> struct GemmRow {
   void (*dots)(const T* a, const T* b, int64_t column, int64_t columns, int64_t length, T* to);
 };
 
+// The same kernels for operands of 16 bits, which are converted to float32. A tile has one row and `columns` columns;
+// multiply() reads b in place, and multiply_packed() converted columns.
+template <class B> struct GemmRowOf {
+  int64_t columns;
+  void (*multiply)(const GemmTile<float, B>&);
+  void (*multiply_packed)(const GemmTile<float>&);
+  void (*dots)(const B* a, const B* b, int64_t column, int64_t columns, int64_t length, float* to);
+};
+
 struct GemmKernels {
   GemmKernel<float> f32;
   GemmKernel<double> f64;
@@ -93,6 +107,8 @@ struct GemmKernels {
   int64_t (*fma)(int64_t n, float* sink);
   GemmRow<float> row_f32;
   GemmRow<double> row_f64;
+  GemmRowOf<float16> row_f16;
+  GemmRowOf<bfloat16> row_bf16;
   // Transposes a matrix [rows, columns] to [columns, rows]. The distance between rows is `pitch` elements in `from`,
   // and `to_pitch` elements in `to`.
   void (*transpose)(const float* from, int64_t pitch, int64_t rows, int64_t columns, float* to, int64_t to_pitch);
@@ -103,10 +119,23 @@ struct GemmKernels {
   // few_rows[i] multiplies a tile of i + 1 rows, at most f32.rows, and f32.columns columns. few_rows[0] computes the sum
   // of each segment by itself, and adds these sums in their order: that is what the others compute by a call for each
   // segment. Several segments make few_rows[0] fast.
-  void (*few_rows[kGemmFewRows])(const GemmTile<float>&);
+  void (*few_rows[kGemmRows])(const GemmTile<float>&);
+  // Convert operands to float32 while packing them.
+  GemmPacking<float16> from_f16;
+  GemmPacking<bfloat16> from_bf16;
+  // multiply_pairs[i] multiplies a tile of i + 1 rows, at most f32.rows, and f32.columns columns. The elements of a and
+  // b are pairs of bfloat16, those of two adjacent steps of k, in place of floats. Subnormal elements and sums count as
+  // 0. Null without AVX-512; the instructions need AVX512-BF16 (cpu::Isa::v4_bf16).
+  void (*multiply_pairs[kGemmRows])(const GemmTile<float>&);
+  // Pack pairs. Here `step` and `length` are those of k, and the packed length is half of that, rounded up. The last
+  // pair of an odd length ends with a 0.
+  GemmPacking<bfloat16> pairs;
 };
 
 MINIDNN_PER_ISA(GemmKernels, gemm_kernels)
+
+// Whether multiply_pairs() can run.
+inline bool gemm_has_pairs() { return cpu::isa() == cpu::Isa::v4_bf16 || cpu::isa() == cpu::Isa::v4_amx; }
 
 // Returns the function of GemmKernels::finish for operands of type T and results of type Y.
 template <class T, class Y> auto gemm_finish() {

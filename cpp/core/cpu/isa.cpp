@@ -21,6 +21,8 @@ const char* name(Isa isa) {
       return "x86-64-v3";
     case Isa::v4:
       return "x86-64-v4";
+    case Isa::v4_bf16:
+      return "x86-64-v4-bf16";
     case Isa::v4_amx:
       return "x86-64-v4-amx";
     default:
@@ -30,21 +32,24 @@ const char* name(Isa isa) {
 
 namespace {
 
+#ifdef __x86_64__
+bool has_avx512_bf16() {
+  constexpr unsigned kAvx512Bf16 = 1u << 5;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & kAvx512Bf16;
+}
+
 // Whether the processor has AMX for bfloat16, and the kernel lets this process use it.
 bool may_use_amx() {
-#ifdef __x86_64__
   static const bool may = [] {
-    constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAvx512Bf16 = 1u << 5;
+    constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
     unsigned a = 0, b = 0, c = 0, d = 0;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & kAmxBf16) || !(d & kAmxTile)) return false;
-    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & kAvx512Bf16)) return false;
     return platform::permit_amx();
   }();
   return may;
-#else
-  return false;
-#endif
 }
+#endif
 
 }  // namespace
 
@@ -57,8 +62,10 @@ bool has(Isa isa) {
       return __builtin_cpu_supports("x86-64-v3");
     case Isa::v4:
       return __builtin_cpu_supports("x86-64-v4");
+    case Isa::v4_bf16:
+      return has(Isa::v4) && has_avx512_bf16();
     case Isa::v4_amx:
-      return has(Isa::v4) && may_use_amx();
+      return has(Isa::v4_bf16) && may_use_amx();
     default:
       return false;
   }

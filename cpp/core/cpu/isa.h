@@ -15,9 +15,10 @@
 
 namespace minidnn::cpu {
 
-// v4_amx is v4 with the tile registers of AMX for bfloat16. Only bf16_products.h has code for it.
-enum class Isa { v2, v3, v4, v4_amx, native };
-constexpr Isa kAllIsas[] = {Isa::v4_amx, Isa::v4, Isa::v3, Isa::v2, Isa::native};  // the best first
+// v4_bf16 is v4 with the dot products of AVX512-BF16, which gemm_microkernel.h has. v4_amx is v4_bf16 with the tile
+// registers of AMX for bfloat16, which bf16_products.h has.
+enum class Isa { v2, v3, v4, v4_bf16, v4_amx, native };
+constexpr Isa kAllIsas[] = {Isa::v4_amx, Isa::v4_bf16, Isa::v4, Isa::v3, Isa::v2, Isa::native};  // the best first
 
 // Returns the best instruction set of this machine, or the one that PYMINIDNN_CPU_ISA names, such as "x86-64-v3".
 // Throws DeviceError if the name is unknown, or if the machine lacks the instruction set.

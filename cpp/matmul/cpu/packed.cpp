@@ -5,6 +5,7 @@
 // Sums are float32 (float64 for float64 operands). The rounding of an element of y depends neither on its block nor on
 // the number of threads.
 #include <algorithm>
+#include <type_traits>
 
 #include "cpp/activation/activation.h"
 #include "cpp/core/cpu/thread_pool.h"
@@ -27,6 +28,11 @@ template <class Acc> const GemmKernel<Acc>& kernel_of(PackedTiling::Row row) {
   else return gemm_kernels().f32;
 }
 
+template <class T> const GemmRowOf<T>& row_kernels_of() {
+  if constexpr (std::is_same_v<T, float16>) return gemm_kernels().row_f16;
+  else return gemm_kernels().row_bf16;
+}
+
 template <class T, class Y> struct Product {
   using Acc = Accumulator<T>;
   const PackedTiling& tiling;
@@ -34,6 +40,7 @@ template <class T, class Y> struct Product {
   const MatmulArgs& args;
   const MatmulProblem& p = tiling.p;
   const GemmKernel<Acc>& kernel = kernel_of<Acc>(tiling.row);
+  const int64_t tile_rows = tiling.tile_rows, tile_columns = tiling.tile_columns;
   const MatmulSizes s = tiling.s;
 
   void block(int64_t index, char* scratch) const {
@@ -42,68 +49,82 @@ template <class T, class Y> struct Product {
                   panel = index % tiling.blocks_across * tiling.block_panels;
     const int64_t tiles = std::min(tiling.block_tiles, tiling.tiles - tile),
                   panels = std::min(tiling.block_panels, tiling.panels - panel);
-    const int64_t row = tile * kernel.rows, column = panel * kernel.columns;
-    const int64_t rows = std::min(tiles * kernel.rows, s.m - row),
-                  columns = std::min(panels * kernel.columns, s.n - column);
+    const int64_t row = tile * tile_rows, column = panel * tile_columns;
+    const int64_t rows = std::min(tiles * tile_rows, s.m - row),
+                  columns = std::min(panels * tile_columns, s.n - column);
     if (rows <= 0 || columns <= 0) return;
     const Matrix<const T> a = matrix<const T>(args.a, p.a, batch), b = matrix<const T>(args.b, p.b, batch);
     const Matrix<Y> y = matrix<Y>(args.y, p.y, batch);
     Acc *packed_a = reinterpret_cast<Acc*>(scratch), *packed_b = reinterpret_cast<Acc*>(scratch + tiling.b_at);
     Acc* sums = reinterpret_cast<Acc*>(scratch + tiling.sums_at);
-    const int64_t pitch = panels * kernel.columns;
-    if constexpr (sizeof(T) == sizeof(Acc))
-      if (tiling.row == PackedTiling::Row::dots) {
-        row_kernels<Acc>().dots(a.at(row, 0), b.at(0, column), b.column, columns, s.k, sums);
-        return finish(batch, row, column, 1, columns, sums, pitch);
-      }
+    const int64_t pitch = panels * tile_columns;
+    if (tiling.row == PackedTiling::Row::dots) {
+      const T *from_a = a.at(row, 0), *from_b = b.at(0, column);
+      if constexpr (sizeof(T) == sizeof(Acc)) row_kernels<Acc>().dots(from_a, from_b, b.column, columns, s.k, sums);
+      else row_kernels_of<T>().dots(from_a, from_b, b.column, columns, s.k, sums);
+      return finish(batch, row, column, 1, columns, sums, pitch);
+    }
     // Whether sums of whole tiles may be formed directly in y: rows of y are contiguous, y has the dtype of the sums,
     // and the epilogue changes nothing.
     const bool direct_store = sizeof(Y) == sizeof(Acc) && y.column == 1 && plain();
 
+    // A step of k is an element of the packed operands, or two steps are a pair.
+    const int64_t pair = tiling.pairs ? 2 : 1;
     for (int64_t from = 0; from == 0 || from < s.k; from += std::max<int64_t>(tiling.slice, 1)) {
-      const int64_t length = std::min(tiling.slice, s.k - from);
+      const int64_t length = std::min(tiling.slice, s.k - from), packed_length = ceil_div(length, pair);
       if (!tiling.a_in_place)
         in_strips(length, a.column == 1, [&](int64_t n, int64_t some) {
           for (int64_t t = 0; t < tiles; ++t)
-            pack<true>(a.at(row + t * kernel.rows, from + n), a.row, a.column,
-                       std::min(kernel.rows, rows - t * kernel.rows), some, packed_a + (t * length + n) * kernel.rows);
+            pack<true>(a.at(row + t * tile_rows, from + n), a.row, a.column, std::min(tile_rows, rows - t * tile_rows),
+                       some, packed_a + (t * packed_length + n / pair) * tile_rows);
         });
       in_strips(length, b.row == 1, [&](int64_t n, int64_t some) {
         for (int64_t j = 0; j < panels; ++j) {
-          const int64_t width = std::min(kernel.columns, columns - j * kernel.columns);
-          if (!tiling.b_in_place || width < kernel.columns)
-            pack<false>(b.at(from + n, column + j * kernel.columns), b.column, b.row, width, some,
-                        packed_b + (j * length + n) * kernel.columns);
+          const int64_t width = std::min(tile_columns, columns - j * tile_columns);
+          if (!tiling.b_in_place || width < tile_columns)
+            pack<false>(b.at(from + n, column + j * tile_columns), b.column, b.row, width, some,
+                        packed_b + (j * packed_length + n / pair) * tile_columns);
         }
       });
       for (int64_t j = 0; j < panels; ++j) {
-        const bool whole = columns - j * kernel.columns >= kernel.columns, in_place = tiling.b_in_place && whole;
-        const Acc* panel_b =
-            in_place ? same(b.at(from, column + j * kernel.columns)) : packed_b + j * kernel.columns * length;
+        const bool whole = columns - j * tile_columns >= tile_columns, in_place = tiling.b_in_place && whole;
+        const T* const b_in_place = b.at(from, column + j * tile_columns);
+        const Acc* panel_b = in_place ? same(b_in_place) : packed_b + j * tile_columns * packed_length;
         for (int64_t t = 0; t < tiles; ++t) {
-          const int64_t used = std::min(kernel.rows, rows - t * kernel.rows);
+          const int64_t used = std::min(tile_rows, rows - t * tile_rows);
           GemmSegment segment{};
-          const Acc* tile_a = packed_a + t * kernel.rows * length;
-          if (tiling.a_in_place) tile_a = same(a.at(row + t * kernel.rows, from));
+          const Acc* tile_a = packed_a + t * tile_rows * packed_length;
+          if (tiling.a_in_place) tile_a = same(a.at(row + t * tile_rows, from));
           // If a is read in place and does not fill a tile, the remaining rows of the tile read its first row again.
-          for (int64_t i = 0; i < kernel.rows; ++i)
-            segment.a[i] = (tiling.a_in_place ? (i < used ? i : 0) * a.row : i) * int64_t(sizeof(Acc));
-          Acc* to = sums + t * kernel.rows * pitch + j * kernel.columns;
+          for (int64_t i = 0; i < tile_rows; ++i)
+            segment.a[i] =
+                tiling.a_in_place ? (i < used ? i : 0) * a.row * int64_t(sizeof(T)) : i * int64_t(sizeof(Acc));
+          Acc* to = sums + t * tile_rows * pitch + j * tile_columns;
           int64_t to_pitch = pitch;
-          if (direct_store && whole && used == kernel.rows) {
-            to = reinterpret_cast<Acc*>(y.at(row + t * kernel.rows, column + j * kernel.columns));
+          if (direct_store && whole && used == tile_rows) {
+            to = reinterpret_cast<Acc*>(y.at(row + t * tile_rows, column + j * tile_columns));
             to_pitch = y.row;
           }
-          const int64_t b_step = in_place ? b.row : kernel.columns, a_step = tiling.a_in_place ? 1 : kernel.rows;
-          for (int64_t n = 0; n == 0 || n < length; n += PackedTiling::kSegment)
-            kernel.multiply({&segment, 1, std::min(PackedTiling::kSegment, length - n), tile_a + n * a_step, a_step,
-                             panel_b + n * b_step, b_step, to, to_pitch, from + n > 0});
+          const int64_t b_step = in_place ? b.row : tile_columns, a_step = tiling.a_in_place ? 1 : tile_rows;
+          for (int64_t n = 0; n == 0 || n < length; n += PackedTiling::kSegment) {
+            const GemmTile<Acc> tile{&segment,
+                                     1,
+                                     ceil_div(std::min(PackedTiling::kSegment, length - n), pair),
+                                     tile_a + n / pair * a_step,
+                                     a_step,
+                                     panel_b + n / pair * b_step,
+                                     b_step,
+                                     to,
+                                     to_pitch,
+                                     from + n > 0};
+            multiply(tile, used, in_place ? b_in_place + n * b_step : nullptr);
+          }
         }
       }
     }
     // Stores the sums that are not yet in y: those of partly filled tiles, or all sums.
-    const int64_t done_rows = direct_store ? rows / kernel.rows * kernel.rows : 0;
-    const int64_t done_columns = direct_store ? columns / kernel.columns * kernel.columns : 0;
+    const int64_t done_rows = direct_store ? rows / tile_rows * tile_rows : 0;
+    const int64_t done_columns = direct_store ? columns / tile_columns * tile_columns : 0;
     if (done_columns < columns)
       finish(batch, row, column + done_columns, rows, columns - done_columns, sums + done_columns, pitch);
     if (done_rows < rows && done_columns)
@@ -119,19 +140,35 @@ template <class T, class Y> struct Product {
   bool plain() const {
     return args.alpha == 1 && !(p.c.rank && args.beta != 0) && !p.has_bias && p.activation == Activation::identity;
   }
+  // Multiplies the first `used` rows of a tile. `b` is not null if b is read in place.
+  void multiply(const GemmTile<Acc>& t, int64_t used, const T* b) const {
+    if constexpr (sizeof(T) < sizeof(Acc)) {
+      if (b)
+        return row_kernels_of<T>().multiply(
+            {t.segments, t.count, t.steps, t.a, t.a_step, b, t.b_step, t.to, t.pitch, t.add});
+      if (tiling.row != PackedTiling::Row::no) return row_kernels_of<T>().multiply_packed(t);
+      if (tiling.pairs) return gemm_kernels().multiply_pairs[used - 1](t);
+    }
+    if constexpr (sizeof(Acc) == 4)
+      if (used < tile_rows) return gemm_kernels().few_rows[used - 1](t);
+    kernel.multiply(t);
+  }
   static const Acc* same(const T* from) { return reinterpret_cast<const Acc*>(from); }
 
   // Packs a tile of rows of a, or a panel of columns of b. Adjacent rows (or columns) are `unit` elements apart, and
   // adjacent steps of k are `step` elements apart.
   template <bool rows> void pack(const T* from, int64_t unit, int64_t step, int64_t count, int64_t length,
                                  Acc* to) const {
-    if constexpr (sizeof(T) == sizeof(Acc))
-      (rows ? kernel.pack_rows : kernel.pack)(from, unit, step, count, length, to);
-    else {
-      const int64_t width = rows ? kernel.rows : kernel.columns;
+    const auto with = [&](const auto& packing) {
+      (rows ? packing.pack_rows : packing.pack)(from, unit, step, count, length, to);
+    };
+    if constexpr (sizeof(T) == sizeof(Acc)) with(kernel);
+    else if (tiling.row != PackedTiling::Row::no) {
+      const int64_t width = rows ? tile_rows : tile_columns;
       for (int64_t n = 0; n < length; ++n)
         for (int64_t i = 0; i < width; ++i) to[n * width + i] = i < count ? Acc(from[i * unit + n * step]) : Acc(0);
-    }
+    } else if constexpr (std::is_same_v<T, float16>) with(gemm_kernels().from_f16);
+    else with(tiling.pairs ? gemm_kernels().pairs : gemm_kernels().from_bf16);
   }
 
   void finish(int64_t batch, int64_t row, int64_t column, int64_t rows, int64_t columns, Acc* sums,
@@ -176,9 +213,11 @@ struct Packed final : Engine<MatmulProblem> {
   std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
   double estimate_us(const MatmulProblem& p, const Device& d) const override {
     const GemmKernel<float>& kernel = gemm_kernels().f32;
-    const MatmulSizes s = PackedTiling(p, d).s;
+    const PackedTiling tiling(p, d);
+    const MatmulSizes s = tiling.s;
     const double waste = s.m && s.n ? wasted(s.m, s.m > 1 ? kernel.rows : 1) * wasted(s.n, kernel.columns) : 1;
-    return roofline_us(matmul_flop(p) * waste / 10, matmul_bytes(p), d, 0.85);
+    const double of_pairs = tiling.pairs ? 0.5 : 1;
+    return roofline_us(matmul_flop(p) * waste * of_pairs / 10, matmul_bytes(p), d, 0.85);
   }
   size_t workspace_bytes(const MatmulProblem& p, const Device& d, const Config&) const override {
     return PackedTiling(p, d).bytes;

@@ -34,7 +34,7 @@ MatmulProblem transpose(MatmulProblem p) {
 bool is_summed_in_its_dtype(const MatmulProblem& p) { return itemsize(p.a.dtype) >= 4; }
 PackedTiling::Row row_of(const MatmulProblem& p, const MatmulSizes& s) {
   using enum PackedTiling::Row;
-  if (!is_summed_in_its_dtype(p) || s.m != 1 || s.k < 2 || s.n < 2) return no;
+  if (s.m != 1 || s.k < 2 || s.n < 2) return no;
   if (p.b.stride[p.b.rank - 1] == 1) return wide;
   return p.b.stride[p.b.rank - 2] == 1 && p.a.stride[p.a.rank - 1] == 1 ? dots : no;
 }
@@ -47,12 +47,21 @@ PackedTiling::PackedTiling(const MatmulProblem& problem, const Device& d)
       s(sizes_of(p)),
       row(row_of(p, s)) {
   const GemmKernels& kernels = gemm_kernels();
-  auto set_tile = [&](const auto& kernel, const auto& row_kernels) {
-    tile_rows = row == Row::wide ? row_kernels.wide.rows : kernel.rows;
-    tile_columns = row == Row::wide ? row_kernels.wide.columns : kernel.columns;
-  };
-  if (p.a.dtype == DType::float64) set_tile(kernels.f64, kernels.row_f64);
-  else set_tile(kernels.f32, kernels.row_f32);
+  const bool wide = row == Row::wide;
+  tile_rows = wide ? 1 : p.a.dtype == DType::float64 ? kernels.f64.rows : kernels.f32.rows;
+  switch (p.a.dtype) {
+    case DType::float64:
+      tile_columns = wide ? kernels.row_f64.wide.columns : kernels.f64.columns;
+      break;
+    case DType::float16:
+      tile_columns = wide ? kernels.row_f16.columns : kernels.f32.columns;
+      break;
+    case DType::bfloat16:
+      tile_columns = wide ? kernels.row_bf16.columns : kernels.f32.columns;
+      break;
+    default:
+      tile_columns = wide ? kernels.row_f32.wide.columns : kernels.f32.columns;
+  }
   divide(d);
 
   const size_t size = itemsize(sum_dtype(p.a.dtype));
@@ -71,9 +80,10 @@ PackedTiling::PackedTiling(const MatmulProblem& problem, const Device& d)
 
 void PackedTiling::divide(const Device& d) {
   const bool same = is_summed_in_its_dtype(p);
+  pairs = p.a.dtype == DType::bfloat16 && row == Row::no && s.k > 1 && gemm_has_pairs();
   tiles = ceil_div(s.m, tile_rows);
   panels = ceil_div(s.n, tile_columns);
-  a_in_place = same && p.a.stride[p.a.rank - 1] == 1 && s.k > 1;
+  a_in_place = (pairs ? s.k % 2 == 0 : same) && p.a.stride[p.a.rank - 1] == 1 && s.k > 1;
   slice = std::min(cpu::work_size(a_in_place ? kSlice : kPackedSlice, kSegment), s.k);
   block_tiles = std::min(cpu::work_size(kBlockTiles), tiles);
   block_panels = std::min(cpu::work_size(a_in_place ? kBlockPanels : kPackedPanels), panels);
@@ -90,7 +100,7 @@ void PackedTiling::divide(const Device& d) {
   block_tiles = ceil_div(tiles, blocks_down);
   block_panels = ceil_div(panels, blocks_across);
   count_blocks();
-  b_in_place = same && p.b.stride[p.b.rank - 1] == 1 && s.n > 1 && block_tiles <= kFewTiles;
+  b_in_place = (same || row == Row::wide) && p.b.stride[p.b.rank - 1] == 1 && s.n > 1 && block_tiles <= kFewTiles;
 }
 
 }  // namespace cpu::matmul

@@ -34,6 +34,8 @@ struct PackedTiling {
   int64_t blocks_down, blocks_across, blocks;
   // The number of steps of the inner dimension k that are packed and multiplied at a time.
   int64_t slice;
+  // True if the operands are multiplied as pairs of bfloat16, which are half as many steps (GemmKernels::pairs).
+  bool pairs;
   // True if the operand a (or b) is read without packing.
   bool a_in_place, b_in_place;
   // Byte offsets in the scratch memory of a thread, which begins with the packed rows of a.

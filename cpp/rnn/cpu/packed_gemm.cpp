@@ -128,7 +128,7 @@ void PackedCall::multiply(std::span<const float* const> row, int64_t from, const
     if (whole < H) run(whole, 1, H - whole);
     return;
   }
-  const int64_t chunks = ceil_div(rows, std::min<int64_t>(gemm.f32.rows, kGemmFewRows));
+  const int64_t chunks = ceil_div(rows, gemm.f32.rows);
   GemmSegment segment{};
   tile.segments = &segment;
   for (int64_t k = 0; k < H; k += length) {

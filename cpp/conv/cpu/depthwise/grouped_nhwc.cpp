@@ -75,7 +75,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
   }
 
   template <class T, class Y> void compute(const ConvArgs& args, char* workspace) const {
-    const float* x = in.read(backward ? args.dy : args.x, workspace + in_at);
+    const float* x = in.read_floats(backward ? args.dy : args.x, workspace + in_at);
     if (filter) return compute_filters<T, Y>(args, x, workspace);
     float* weights = reinterpret_cast<float*>(workspace + weights_at);
     pack_weights(static_cast<const T*>(args.w), weights);
@@ -203,7 +203,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
 
   // Computes dw. Each chunk of image rows of dy has its own partial sums, which are added up at the end.
   template <class T, class Y> void compute_filters(const ConvArgs& args, const float* x, char* workspace) const {
-    const float* gradient = dy.read(args.dy, workspace + dy_at);
+    const float* gradient = dy.read_floats(args.dy, workspace + dy_at);
     const Phase& phase = phases.front();
     const int64_t lanes = kernels.lanes, vectors = channels / lanes, taps = int64_t(phase.taps.size());
     const int64_t of_vector = taps * size * lanes, blocks = ceil_div(vectors, vectors_of_item);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <type_traits>
 
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/implicit_gemm/implicit_gemm_tiling.h"
@@ -15,6 +16,7 @@
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
+#include "cpp/simd/bf16_products.h"
 #include "cpp/simd/gemm_microkernel.h"
 
 namespace minidnn {
@@ -51,18 +53,23 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     });
   }
   template <class F> F* packed_panel(const Phase& phase, int64_t group, int64_t panel, F* weights) const {
-    return weights + phase.weights_at +
-           (group * panels + panel) * int64_t(phase.taps.size()) * channels * kernel.columns;
+    return weights + phase.weights_at + (group * panels + panel) * int64_t(phase.taps.size()) * units * kernel.columns;
   }
   // Packs input channels [k, end) of one panel (a group of output channels).
   template <class T, class P> void pack_panel(const T* w, std::span<const Phase> some, int64_t group, int64_t panel,
                                               int64_t k, int64_t end, P destination) const {
     const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
-    const int64_t several = dense_taps ? std::max<int64_t>(1, 256 / volume(g.window)) : channels;
+    const int64_t several = dense_taps ? std::max<int64_t>(2, 256 / volume(g.window) & -2) : channels;
     const T* from = w + group * g.y.channels * g.w_filter + first * w_out;
+    const int64_t pair = pairs ? 2 : 1;
     for (int64_t n = k; n < end; n += several)
       pack_chunk(from + n * w_in, some, std::min(several, end - n), count,
-                 [&](const Phase& phase) { return destination(phase) + n * kernel.columns; });
+                 [&](const Phase& phase) { return destination(phase) + n / pair * kernel.columns; });
+  }
+  template <class T> auto packing_of() const {
+    if constexpr (std::is_same_v<T, float16>) return kernels.from_f16.pack;
+    else if constexpr (std::is_same_v<T, bfloat16>) return pairs ? kernels.pairs.pack : kernels.from_bf16.pack;
+    else return kernel.pack;
   }
   // A constant size lets the compiler emit moves instead of a call of memcpy.
   void copy_row(const float* from, float* to) const {
@@ -75,7 +82,11 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     float rows[kMost];
     const int64_t taps = volume(g.window), width = kernel.columns;
     // If the taps (window elements) of a filter are contiguous in memory, all of them are transposed at once.
-    const bool together = w_in == taps, by_lines = sizeof(T) == 4 && dense_taps && length * taps * width <= kMost;
+    const bool together = w_in == taps;
+    if constexpr (std::is_same_v<T, bfloat16>)
+      if (pairs && together && dense_taps && count == width && length * taps * width <= kMost)
+        return pack_transposed(from + lowest_tap, some, length, reinterpret_cast<bfloat16*>(rows), destination);
+    const bool by_lines = sizeof(T) == 4 && dense_taps && length * taps * width <= kMost;
     // Weights are prefetched this number of input channels ahead, because the hardware prefetcher does not predict
     // their addresses.
     constexpr int64_t kAhead = 8;
@@ -89,12 +100,22 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
       for (const ConvTap& tap : phase.taps) {
         if (by_lines)
           for (int64_t n = 0; n < length; ++n) copy_row(rows + (n * taps + tap.w - lowest_tap) * width, to + n * width);
-        else if constexpr (sizeof(T) == 4) kernel.pack(from + tap.w, w_out, w_in, count, length, to);
-        else
-          for (int64_t n = 0; n < length; ++n)
-            for (int64_t j = 0; j < width; ++j)
-              to[n * width + j] = j < count ? float(from[tap.w + j * w_out + n * w_in]) : 0;
-        to += channels * width;
+        else packing_of<T>()(from + tap.w, w_out, w_in, count, length, to);
+        to += units * width;
+      }
+    }
+  }
+
+  // Packs `length` input channels of a whole panel, whose filters are [input channel, window element] in memory.
+  template <class P> void pack_transposed(const bfloat16* from, std::span<const Phase> some, int64_t length,
+                                          bfloat16* rows, P destination) const {
+    const int64_t taps = volume(g.window), width = kernel.columns;
+    bf16_kernels().transpose(from, w_out, width, length * taps, rows, width);
+    for (const Phase& phase : some) {
+      float* to = destination(phase);
+      for (const ConvTap& tap : phase.taps) {
+        kernels.pairs.pack(rows + (tap.w - lowest_tap) * width, 1, taps * width, width, length, to);
+        to += units * width;
       }
     }
   }
@@ -104,7 +125,8 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     float* zeros = reinterpret_cast<float*>(workspace + zeros_at);
     std::fill_n(zeros, channels * merged, 0.0f);
     if (!packs_panels) pack_weights(static_cast<const T*>(args.w), weights);
-    const float* x = input.read(backward ? args.dy : args.x, workspace + copy_at);
+    // A float stands for a pair of bfloat16 elements, too.
+    const float* x = input.read_floats(backward ? args.dy : args.x, workspace + copy_at);
     cpu::parallel_items(int64_t(blocks.size()), [&](int64_t i, int64_t thread) {
       compute_block<T, Y>(blocks[size_t(i)], args, x, weights, zeros,
                           workspace + scratch_at + size_t(thread) * scratch_bytes);
@@ -114,8 +136,8 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
   // Computes the offsets at which each result pixel reads and writes. Offsets that an image row shares are computed
   // once.
   void locate_rows(const Phase& phase, int64_t row_of_block, int64_t nowhere, Rows& rows) const {
-    const int64_t segments = int64_t(phase.segments.size()), size = int64_t(sizeof(float)), length = phase.count[2];
-    const int64_t segment_bytes = channels * merged * kernel.columns * size;
+    const int64_t segments = int64_t(phase.segments.size()), size = input_size(), length = phase.count[2];
+    const int64_t segment_bytes = units * merged * kernel.columns * int64_t(sizeof(float));
     for (int64_t t = 0; t < rows.tiles; ++t)
       for (int64_t s = 0; s < segments; ++s) rows.segments[t * segments + s].b = s * segment_bytes;
     const int64_t lines[] = {g.images, phase.count[0], phase.count[1]};
@@ -171,7 +193,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     Rows rows;
     rows.segments = reinterpret_cast<GemmSegment*>(scratch);
     if (transposes_pixels) x = transpose_pixels(block, x, reinterpret_cast<float*>(scratch + pixels_at));
-    else x += block.group * channels;
+    else x += block.group * units;
     for (int64_t panel = block.panel; panel < block.panel + block.panels; ++panel) {
       auto packed = [&](const Phase& phase) { return own + phase.weights_at / (g.groups * panels); };
       if (packs_panels) pack_panel(static_cast<const T*>(args.w), some, block.group, panel, 0, channels, packed);
@@ -192,7 +214,8 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
                                                   char* scratch) const {
     float* sums = reinterpret_cast<float*>(scratch + sums_at);
     float* transposed = reinterpret_cast<float*>(scratch + transposed_at);
-    const int64_t steps = channels * merged, size = int64_t(sizeof(Y));
+    const int64_t steps = units * merged, size = int64_t(sizeof(Y));
+    const auto multiply = pairs ? kernels.multiply_pairs[kernel.rows - 1] : kernel.multiply;
     Epilogue finish;
     finish.activation = activation_on_floats(g.activation);
     finish.activation_alpha = float(args.activation_alpha);
@@ -214,7 +237,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
         to = reinterpret_cast<float*>(y) + rows.y[row];
         pitch = rows.y[row + 1] - rows.y[row];
       }
-      kernel.multiply({rows.segments + t * segments, segments, steps, x, 1, b, kernel.columns, to, pitch, false});
+      multiply({rows.segments + t * segments, segments, steps, x, 1, b, kernel.columns, to, pitch, false});
       if (direct_store && to == sums + row * kernel.columns)
         gemm_finish<T, Y>()(finish, {to, pitch, std::min(kernel.rows, rows.count - row), count, y, rows.y + row, c,
                                      rows.c + row, bias});
@@ -290,10 +313,13 @@ struct ImplicitGemm final : PlanEngine<ImplicitGemmTiling, ImplicitGemmPlan> {
     // cost.
     const int64_t width = gemm_kernels().f32.columns,
                   steps = in.channels * (ImplicitGemmTiling::merges(g) ? g.window[2] : 1);
-    // The transposition of pixels and results adds a quarter to the time of the matrix product.
-    const double transposing = ImplicitGemmTiling::transposes(p, g) ? 1.25 : 1;
+    // The transposition of pixels and results adds a quarter to the time of the matrix product. With 16 bits, the copy
+    // of a channels-first input does so, too.
+    const bool copies = operand_dtype(p) != DType::float32 && in.channel != 1;
+    const double transposing = copies || ImplicitGemmTiling::transposes(p, g) ? 1.25 : 1;
     const double waste = transposing * wasted(out.channels, width) * (1 + 4 / double(steps));
-    return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.95);
+    const double of_pairs = ImplicitGemmTiling::has_pairs(p, g) ? 0.5 : 1;
+    return roofline_us(conv_flop(p) * waste * of_pairs / 10, conv_bytes(p), d, 0.95);
   }
 };
 

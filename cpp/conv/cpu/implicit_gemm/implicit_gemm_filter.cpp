@@ -32,7 +32,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
   using TypedPlan::TypedPlan;
 
   template <class T, class Y> void compute(const ConvArgs& args, char* workspace) const {
-    const float* from = x.read(swap ? args.dy : args.x, workspace + x_at);
+    const float* from = x.read_floats(swap ? args.dy : args.x, workspace + x_at);
     const T* dy = static_cast<const T*>(swap ? args.x : args.dy);
     const int64_t items = ceil_div(tiles, item_tiles);
     cpu::parallel_items(g.groups * items, [&](int64_t i, int64_t thread) {

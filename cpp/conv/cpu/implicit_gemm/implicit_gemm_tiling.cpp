@@ -20,6 +20,7 @@ ImplicitGemmTiling::ImplicitGemmTiling(const ConvProblem& problem, const Device&
       g(without_gaps(conv_geometry(problem))),
       backward(g.backward_data),
       threads(d.sm_count),
+      pairs(has_pairs(p, g)),
       input(input_of(p, g)),
       in(input.side),
       out(conv_out(g)),
@@ -27,6 +28,7 @@ ImplicitGemmTiling::ImplicitGemmTiling(const ConvProblem& problem, const Device&
       channels(in.channels),
       columns(out.channels),
       panels(ceil_div(columns, kernel.columns)),
+      units(pairs ? channels / 2 : channels),
       w_in(backward ? g.w_filter : g.w_channel),
       w_out(backward ? g.w_channel : g.w_filter) {
   nhwc_output = out.channel == 1 || columns * g.groups == 1;
@@ -58,7 +60,7 @@ void ImplicitGemmTiling::find_taps() {
   int64_t taps = 0;
   for (Phase& phase : phases) {
     find_segments(phase);
-    phase.weights_at = taps * channels * g.groups * panels * kernel.columns;
+    phase.weights_at = taps * units * g.groups * panels * kernel.columns;
     taps += int64_t(phase.taps.size());
   }
 }
@@ -66,7 +68,7 @@ void ImplicitGemmTiling::find_taps() {
 int64_t ImplicitGemmTiling::floats_of_panel() const {
   size_t taps = 0;
   for (const Phase& phase : phases) taps += phase.taps.size();
-  return int64_t(taps) * channels * kernel.columns;
+  return int64_t(taps) * units * kernel.columns;
 }
 
 void ImplicitGemmTiling::lay_out_workspace() {
@@ -99,8 +101,13 @@ void ImplicitGemmTiling::find_segments(Phase& phase) const {
       phase.low[j] = t ? std::min(phase.low[j], tap.shift[j]) : tap.shift[j];
       phase.high[j] = t ? std::max(phase.high[j], tap.shift[j]) : tap.shift[j];
     }
-    if (t % size_t(merged) == 0) phase.segments.push_back(at * int64_t(sizeof(float)));
+    if (t % size_t(merged) == 0) phase.segments.push_back(at * input_size());
   }
+}
+
+bool ImplicitGemmTiling::has_pairs(const ConvProblem& p, const ConvGeometry& g) {
+  const int64_t channels = (g.backward_data ? g.y : g.x).channels;
+  return operand_dtype(p) == DType::bfloat16 && channels % 2 == 0 && !merges(g) && gemm_has_pairs();
 }
 
 ChannelsLast ImplicitGemmTiling::input_of(const ConvProblem& p, const ConvGeometry& g) {
@@ -109,7 +116,8 @@ ChannelsLast ImplicitGemmTiling::input_of(const ConvProblem& p, const ConvGeomet
   if (with_border) reach(g, border);
   const ConvTensorView& side = g.backward_data ? g.y : g.x;
   if (transposes(p, g)) return {side, g.images};
-  return {side, operand_dtype(p), g.images, g.groups, with_border, border};
+  const DType wanted = has_pairs(p, g) ? DType::bfloat16 : DType::float32;
+  return {side, operand_dtype(p), g.images, g.groups, with_border, border, wanted};
 }
 bool ImplicitGemmTiling::transposes(const ConvProblem& p, const ConvGeometry& g) {
   const ConvTensorView& in = g.backward_data ? g.y : g.x;

@@ -38,7 +38,10 @@ struct ImplicitGemmTiling {
   // The number of window elements that the micro-kernel reads as contiguous memory: 1, or a whole row of the window.
   int64_t threads, merged = 1;
 
-  // The input of the convolution, or the float32 channels-last copy of it.
+  // True if the operands are multiplied as pairs of bfloat16 along the input channels (GemmKernels::pairs). The input is
+  // then bfloat16 in memory, and else float32.
+  bool pairs;
+  // The input of the convolution, or the channels-last copy of it.
   ChannelsLast input;
   ConvTensorView in, out;
   bool nhwc_output = false;  // true if the result is channels-last
@@ -46,6 +49,8 @@ struct ImplicitGemmTiling {
   bool transposes_pixels = false;
   // Per group of the convolution: input channels, output channels, and panels of output channels.
   int64_t channels, columns, panels;
+  // The number of elements that the micro-kernel reads of a pixel: input channels, or pairs of them.
+  int64_t units;
   // The distance between consecutive pixels of a phase: in the result, and in the input.
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
 
@@ -68,9 +73,11 @@ struct ImplicitGemmTiling {
   size_t sums_at = 0, transposed_at = 0, pixels_at = 0, panel_at = 0;
 
   ImplicitGemmTiling(const ConvProblem&, const Device&);
+  int64_t input_size() const { return pairs ? 2 : 4; }  // bytes of an element of the input
   // Returns true if work items transpose their input pixels to [pixel, channel]: for a pointwise convolution of stride
   // 1 with a dense, float32, channels-first input.
   static bool transposes(const ConvProblem&, const ConvGeometry&);
+  static bool has_pairs(const ConvProblem&, const ConvGeometry&);
   // Returns true if the micro-kernel reads a whole window row as contiguous memory: for a forward convolution with few
   // input channels, such as the first layer of a network. The input is then copied with its padding.
   static bool merges(const ConvGeometry&);
@@ -81,7 +88,7 @@ struct ImplicitGemmTiling {
   void find_segments(Phase&) const;
   void make_blocks();
   void lay_out_workspace();
-  // Returns the number of packed weights of one group of output channels.
+  // Returns the number of packed floats or pairs of weights of one group of output channels.
   int64_t floats_of_panel() const;
 };
 

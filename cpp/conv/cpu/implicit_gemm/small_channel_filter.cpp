@@ -51,8 +51,8 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
   // A slice (some image rows of dy) stays in the caches while a work item computes all of its tiles of weights.
   void run(const ConvArgs& args, void* memory, Stream) const override {
     char* workspace = static_cast<char*>(memory);
-    const float* image = x.read(args.x, workspace + x_at);
-    const float* gradient = dy.read(args.dy, workspace + dy_at);
+    const float* image = x.read_floats(args.x, workspace + x_at);
+    const float* gradient = dy.read_floats(args.dy, workspace + dy_at);
     const int64_t items = ceil_div(tiles, item_tiles), lines[] = {g.images, g.y.size[0], g.y.size[1]};
     const int64_t all = lines[0] * lines[1] * lines[2], length = g.y.size[2];
     cpu::parallel_items(g.groups * items, [&](int64_t i, int64_t thread) {

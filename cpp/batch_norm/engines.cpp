@@ -9,6 +9,7 @@ namespace cpu::batch_norm {
 // clang-format off
 using List = EngineList<BatchNormProblem,
     struct Vectorized,
+    struct DenseCopies,
     struct Reference>;
 // clang-format on
 }  // namespace cpu::batch_norm

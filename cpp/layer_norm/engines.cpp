@@ -10,6 +10,7 @@ namespace cpu::layer_norm {
 using List = EngineList<LayerNormProblem,
     struct ContiguousRows,
     struct StridedAxis,
+    struct DenseCopies,
     struct Reference>;
 // clang-format on
 }  // namespace cpu::layer_norm

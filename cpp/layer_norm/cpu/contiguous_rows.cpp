@@ -44,15 +44,29 @@ std::string why_no_groups(const LayerNormProblem& p) {
   return "";
 }
 
-// Returns the operands of row i for the gradient. `scale` is that of the row's first element, or of its first channel
-// in group norm.
-LayerNormKernels::Backward backward_row(const LayerNormArgs& a, int64_t i, int64_t row_bytes, const float* scale) {
-  return {.x = static_cast<const char*>(a.x) + i * row_bytes,
-          .dy = static_cast<const char*>(a.dy) + i * row_bytes,
+// The offsets of the first element of row i in x, dy and out, and the index of its statistics.
+NormOffsets consecutive_row(int64_t i, int64_t n) { return {.x = i * n, .dy = i * n, .out = i * n, .other = i}; }
+
+// Returns the operands of a row for the gradient. `item` is the size of an element in bytes. `scale` is that of the
+// row's first element, or of its first channel in group norm.
+LayerNormKernels::Backward backward_row(const LayerNormArgs& a, const NormOffsets& at, int64_t item,
+                                        const float* scale) {
+  return {.x = static_cast<const char*>(a.x) + at.x * item,
+          .dy = static_cast<const char*>(a.dy) + at.dy * item,
           .scale = scale,
-          .mean = a.mean ? static_cast<const float*>(a.mean)[i] : 0.f,
-          .inv_std = static_cast<const float*>(a.inv_std)[i],
-          .dx = static_cast<char*>(a.out) + i * row_bytes};
+          .mean = a.mean ? static_cast<const float*>(a.mean)[at.other] : 0.f,
+          .inv_std = static_cast<const float*>(a.inv_std)[at.other],
+          .dx = static_cast<char*>(a.out) + at.out * item};
+}
+LayerNormKernels::Forward forward_row(const LayerNormArgs& a, const NormOffsets& at, int64_t item, const float* scale,
+                                      const float* bias) {
+  return {.x = static_cast<const char*>(a.x) + at.x * item,
+          .scale = scale,
+          .bias = bias,
+          .eps = float(a.eps),
+          .y = static_cast<char*>(a.out) + at.out * item,
+          .mean = a.mean ? static_cast<float*>(a.mean) + at.other : nullptr,
+          .inv_std = static_cast<float*>(a.inv_std) + at.other};
 }
 
 }  // namespace
@@ -63,11 +77,9 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
     if (p.x.dtype == DType::float64) return "float64 is not supported";
     if (p.kind == RowNorm::group) return why_no_groups(p);
     const LayerNormSpaces s = row_norm_spaces(p);
-    const NormOffsets member_step = s.members.span_step(), row_step = s.rows.span_step();
-    auto is = [](const NormOffsets& o, int64_t step) { return o.x == step && o.dy == step && o.out == step; };
-    if (s.members.rank > 1 || s.rows.rank > 1 || (s.members.size > 1 && !is(member_step, 1)) ||
-        (s.rows.size > 1 && !is(row_step, s.members.size)))
-      return "needs contiguous rows, one after another, in all tensors";
+    const NormOffsets step = s.members.span_step();
+    const bool contiguous = step.x == 1 && step.dy == 1 && step.out == 1 && step.parameter == 1;
+    if (s.members.size > 1 && (s.members.rank > 1 || !contiguous)) return "needs contiguous rows in all tensors";
     return "";
   }
   double estimate_us(const LayerNormProblem& p, const Device& d) const override {
@@ -83,19 +95,14 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
     const LayerNormSpaces s = row_norm_spaces(p);
     const LayerNormKernels::Typed k = cpu::typed_kernels(layer_norm_kernels(), p.x.dtype);
     if (p.kind == RowNorm::group) return groups_plan(p, k);
-    const int64_t rows = s.rows.size, n = s.members.size, row_bytes = n * int64_t(itemsize(p.x.dtype));
+    const int64_t rows = s.rows.size, n = s.members.size, item = int64_t(itemsize(p.x.dtype));
     const int64_t sections = sections_of(p, s);
     if (!p.backward)
       return make_plan<LayerNormProblem>([=](const LayerNormArgs& a, void*, Stream) {
         cpu::parallel_for(rows, cpu::work_size(kGrain) / n + 1, [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i)
-            k.forward({.x = static_cast<const char*>(a.x) + i * row_bytes,
-                       .scale = static_cast<const float*>(a.scale),
-                       .bias = static_cast<const float*>(a.bias),
-                       .eps = float(a.eps),
-                       .y = static_cast<char*>(a.out) + i * row_bytes,
-                       .mean = a.mean ? static_cast<float*>(a.mean) + i : nullptr,
-                       .inv_std = static_cast<float*>(a.inv_std) + i},
+            k.forward(forward_row(a, s.rows.offsets_of(i), item, static_cast<const float*>(a.scale),
+                                  static_cast<const float*>(a.bias)),
                       n);
         });
       });
@@ -106,7 +113,7 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
           float* const dscale = sums + section * 2 * n;
           std::fill_n(dscale, 2 * n, 0.f);
           for (int64_t i = rows * section / sections; i < rows * (section + 1) / sections; ++i)
-            k.backward(backward_row(a, i, row_bytes, static_cast<const float*>(a.scale)), n, dscale,
+            k.backward(backward_row(a, s.rows.offsets_of(i), item, static_cast<const float*>(a.scale)), n, dscale,
                        a.dbias ? dscale + n : nullptr);
         }
       });
@@ -133,24 +140,18 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
   static std::unique_ptr<Plan<LayerNormProblem>> groups_plan(const LayerNormProblem& p,
                                                              const LayerNormKernels::Typed& k) {
     const int64_t samples = p.x.shape[0], all = p.x.shape[1], channels = all / p.groups, plane = plane_of(p.x);
-    const int64_t rows = samples * p.groups, n = channels * plane, row_bytes = n * int64_t(itemsize(p.x.dtype));
+    const int64_t rows = samples * p.groups, n = channels * plane, item = int64_t(itemsize(p.x.dtype));
     auto of_row = [groups = p.groups, channels](const void* parameter, int64_t row) {
       const float* all = static_cast<const float*>(parameter);
       return all ? all + row % groups * channels : nullptr;
     };
-    const bool large = rows * row_bytes > cpu::work_size(kNormSummedBytes) && row_bytes >= cpu::work_size(kLongRow);
+    const bool large = rows * n * item > cpu::work_size(kNormSummedBytes) && n * item >= cpu::work_size(kLongRow);
     const NormPlanes planes{channels, plane, large};
     if (!p.backward)
       return make_plan<LayerNormProblem>([=](const LayerNormArgs& a, void*, Stream) {
         cpu::parallel_for(rows, cpu::work_size(kGrain) / n + 1, [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i)
-            k.forward_planes({.x = static_cast<const char*>(a.x) + i * row_bytes,
-                              .scale = of_row(a.scale, i),
-                              .bias = of_row(a.bias, i),
-                              .eps = float(a.eps),
-                              .y = static_cast<char*>(a.out) + i * row_bytes,
-                              .mean = static_cast<float*>(a.mean) + i,
-                              .inv_std = static_cast<float*>(a.inv_std) + i},
+            k.forward_planes(forward_row(a, consecutive_row(i, n), item, of_row(a.scale, i), of_row(a.bias, i)),
                              planes);
         });
       });
@@ -159,7 +160,8 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
       float* const sums = static_cast<float*>(workspace);
       cpu::parallel_for(rows, cpu::work_size(kGrain) / n + 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
-          k.backward_planes(backward_row(a, i, row_bytes, of_row(a.scale, i)), planes, sums + i * channels * 2);
+          k.backward_planes(backward_row(a, consecutive_row(i, n), item, of_row(a.scale, i)), planes,
+                            sums + i * channels * 2);
       });
       sum_parameter_gradients(sums, samples, all, a);
     });

@@ -88,6 +88,7 @@ int64_t free_memory_bytes() { return int64_t(memory_status().ullAvailPhys); }
 
 bool permit_amx() { return false; }
 
+int64_t last_level_cache_bytes() { return 0; }
 std::string processor_name() {
   char name[256];
   DWORD size = sizeof name;
@@ -204,6 +205,13 @@ bool permit_amx() {
 #endif
 }
 
+int64_t last_level_cache_bytes() {
+#ifdef _SC_LEVEL3_CACHE_SIZE
+  return std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 0);
+#else
+  return 0;
+#endif
+}
 std::string processor_name() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
@@ -261,6 +269,7 @@ int64_t free_memory_bytes() {
 
 bool permit_amx() { return false; }
 
+int64_t last_level_cache_bytes() { return 0; }
 std::string processor_name() {
   char name[256]{};
   size_t size = sizeof name - 1;

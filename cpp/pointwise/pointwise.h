@@ -74,5 +74,9 @@ void load_span(const ElementLayout&, const void* data, int64_t i, int64_t n, voi
 void store_span(const ElementLayout&, DType type, const void* from, int64_t i, int64_t n, void* data,
                 bool non_temporal);
 void order_stores();
+// gather_span() copies the elements [i, i + n) of a tensor to contiguous memory, without a conversion. scatter_span()
+// copies them back.
+void gather_span(const ElementLayout&, const void* data, int64_t i, int64_t n, void* to);
+void scatter_span(const ElementLayout&, const void* from, int64_t i, int64_t n, void* data);
 
 }  // namespace minidnn

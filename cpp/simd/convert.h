@@ -198,8 +198,8 @@ inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool non_
 
 // Computes out[i] = f(a[i], b[i]) for n elements, where n is rounded down to a multiple of kStep. `out` may be a or b.
 // If f ignores its second argument, the caller passes a as b.
-template <class F>
-inline __attribute__((always_inline)) void each(const float* a, const float* b, float* out, int64_t n, F f) {
+template <class A, class F>
+inline __attribute__((always_inline)) void each(const A* a, const A* b, A* out, int64_t n, F f) {
   n &= -kStep;
 #pragma GCC ivdep  // `out` is the same memory as an input, or does not overlap it
   for (int64_t i = 0; i < n; ++i) out[i] = f(a[i], b[i]);

@@ -52,9 +52,9 @@ template <class From> struct GemmPacking {
 
 // An elementwise function that is applied to n floats in place. If `loop` is null, the floats do not change.
 struct FloatsFunction {
-  using Loop = void (*)(const void* x, const void* unused, void* out, int64_t n, float alpha);
+  using Loop = void (*)(const void* x, const void* unused, void* out, int64_t n, double alpha);
   Loop loop = nullptr;
-  void (*apply)(Loop, const void* x, const void* unused, void* out, int64_t n, float alpha,
+  void (*apply)(Loop, const void* x, const void* unused, void* out, int64_t n, double alpha,
                 bool non_temporal) = nullptr;
 };
 

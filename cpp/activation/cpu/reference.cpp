@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.activation.reference: computes the formulas of activation_math.h in a threaded loop without SIMD, for tensors
 // with any strides.
-#include "cpp/activation/cpu/reference_span.h"
+#include "cpp/activation/activation.h"
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 
@@ -14,22 +14,9 @@ constexpr int64_t kGrain = 16384;
 
 template <class T, Activation mode, bool backward>
 void compute(const ActivationProblem& p, const ActivationArgs& a) {
-  // A fast loop for dense float64 tensors. For dense tensors of the other dtypes, cpu.activation.vectorized is faster.
-  bool dense = sizeof(T) == 8 && is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
   cpu::parallel_for(p.out.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    if constexpr (sizeof(T) == 8)
-      if (dense) {
-        for (int64_t i = begin; i < end; ++i) activation_element<T, mode, backward>(a, i, i, i);
-        return;
-      }
     for (int64_t i = begin; i < end; ++i) activation_element<T, mode, backward>(p, a, i);
   });
-}
-
-template <class T, Activation mode, bool backward>
-void compute_span(const void* x, const void* dy, void* out, int64_t n, double alpha) {
-  const ActivationArgs a{x, dy, out, alpha};
-  for (int64_t i = 0; i < n; ++i) activation_element<T, mode, backward>(a, i, i, i);
 }
 
 }  // namespace
@@ -53,16 +40,6 @@ struct Reference final : Engine<ActivationProblem> {
     });
   }
 };
-
-ActivationSpan reference_on_span(const ActivationProblem& p) {
-  return with_floating(p.x.dtype, [&](auto type) {
-    return with_activation(p.mode, [&](auto mode) -> ActivationSpan {
-      using T = typename decltype(type)::type;
-      if (p.direction == ActivationDirection::forward) return compute_span<T, mode.value, false>;
-      return compute_span<T, mode.value, true>;
-    });
-  });
-}
 
 }  // namespace cpu::activation
 

@@ -24,21 +24,22 @@ inline __attribute__((always_inline)) void compute_gelu(const T* x, const T* dy,
 #endif
 
 template <class T, Activation mode, bool backward>
-inline __attribute__((always_inline)) void compute(const void* x, const void* dy, void* out, int64_t n, float alpha) {
+inline __attribute__((always_inline)) void compute(const void* x, const void* dy, void* out, int64_t n, double alpha) {
   auto xs = static_cast<const T*>(x), dys = static_cast<const T*>(dy);
   auto outs = static_cast<T*>(out);
 #ifdef __AVX512F__
-  if constexpr (mode == Activation::gelu) return compute_gelu<T, backward>(xs, dys, outs, n);
+  if constexpr (mode == Activation::gelu && sizeof(T) < 8) return compute_gelu<T, backward>(xs, dys, outs, n);
 #endif
-  each(xs, dys, outs, n, [=](float x, float dy) __attribute__((always_inline)) {
-    if constexpr (backward) return dy * activate_gradient<mode>(x, alpha);
-    else return activate<mode>(x, alpha);
+  using Acc = Accumulator<T>;
+  each(xs, dys, outs, n, [a = Acc(alpha)](Acc x, Acc dy) __attribute__((always_inline)) {
+    if constexpr (backward) return dy * activate_gradient<mode>(x, a);
+    else return activate<mode>(x, a);
   });
 }
 
 template <class T> struct Loops {
   template <Activation mode, bool backward>
-  static void loop(const void* x, const void* dy, void* out, int64_t n, float alpha) {
+  static void loop(const void* x, const void* dy, void* out, int64_t n, double alpha) {
     compute<T, mode, backward>(x, dy, out, n, alpha);
   }
 };
@@ -47,13 +48,13 @@ template <> struct Loops<bfloat16> {
   // the branches of its two elements.
   template <Activation mode, bool backward>
   __attribute__((optimize("no-thread-jumps"))) static void loop(const void* x, const void* dy, void* out, int64_t n,
-                                                                float alpha) {
+                                                                double alpha) {
     compute<bfloat16, mode, backward>(x, dy, out, n, alpha);
   }
 };
 
 template <class T>
-void apply(ActivationLoop loop, const void* x, const void* dy, void* out, int64_t n, float alpha, bool non_temporal) {
+void apply(ActivationLoop loop, const void* x, const void* dy, void* out, int64_t n, double alpha, bool non_temporal) {
   map_all(static_cast<const T*>(x), static_cast<const T*>(dy ? dy : x), static_cast<T*>(out), n, non_temporal,
           [=](const T* x, const T* dy, T* out, int64_t n) { loop(x, dy, out, n, alpha); });
   if (non_temporal) store_fence();
@@ -65,7 +66,7 @@ template <class T, int... mode> constexpr ActivationLoops loops() {
           apply<T>};
 }
 template <int... mode> constexpr ActivationKernels table() {
-  return {{loops<float, mode...>(), {}, loops<float16, mode...>(), loops<bfloat16, mode...>()}};
+  return {{loops<float, mode...>(), loops<double, mode...>(), loops<float16, mode...>(), loops<bfloat16, mode...>()}};
 }
 
 }  // namespace

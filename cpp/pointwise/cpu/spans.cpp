@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads and stores of spans of elements, which pointwise.h declares, for tensors with any strides.
+#include <cstring>
+
 #include "cpp/pointwise/cpu/vectorized_kernel.h"
 #include "cpp/pointwise/pointwise.h"
 
@@ -11,17 +13,44 @@ namespace {
 template <class F> void for_each_strided_span(const ElementIndexing& w, const PointwiseAccess& x, int64_t i, int64_t n,
                                               F&& f) {
   if (x.kind == Access::dense) return f(int64_t(0), i, n, int64_t(1));
-  const int64_t last = w.shape[w.rank - 1], stride = x.strides[w.rank - 1];
-  for (int64_t done = 0; done < n;) {
-    int64_t rest = i + done, column = rest % last, at = column * stride;
-    rest /= last;
-    for (int64_t d = w.rank - 2; d >= 0; --d) {
-      at += rest % w.shape[d] * x.strides[d];
-      rest /= w.shape[d];
-    }
-    const int64_t count = min_of(n - done, last - column);
+  const int64_t last = w.rank - 1, size = w.shape[last], stride = x.strides[last];
+  int64_t coordinates[kMaxRank], at = 0;
+  for (int64_t d = last, rest = i; d >= 0; rest /= w.shape[d--]) {
+    coordinates[d] = rest % w.shape[d];
+    at += coordinates[d] * x.strides[d];
+  }
+  for (int64_t done = 0, count; done < n; done += count) {
+    count = min_of(n - done, size - coordinates[last]);
     f(done, at, count, stride);
-    done += count;
+    at -= coordinates[last] * stride;
+    coordinates[last] = 0;
+    for (int64_t d = last - 1; d >= 0; --d) {
+      at += x.strides[d];
+      if (++coordinates[d] < w.shape[d]) break;
+      at -= w.shape[d] * x.strides[d];
+      coordinates[d] = 0;
+    }
+  }
+}
+
+// Copies n elements of `bytes` bytes, whose distances are the strides `from_step` and `to_step`.
+void copy_elements(const char* from, int64_t from_step, char* to, int64_t to_step, int64_t n, int64_t bytes) {
+  if (from_step == 1 && to_step == 1 && n * bytes >= 64) {
+    std::memcpy(to, from, size_t(n * bytes));
+    return;
+  }
+  auto copy = [=]<class Word>(Word) {
+    for (int64_t k = 0; k < n; ++k) std::memcpy(to + k * to_step * bytes, from + k * from_step * bytes, sizeof(Word));
+  };
+  switch (bytes) {
+    case 1:
+      return copy(uint8_t());
+    case 2:
+      return copy(uint16_t());
+    case 4:
+      return copy(uint32_t());
+    default:
+      return copy(uint64_t());
   }
 }
 
@@ -46,6 +75,21 @@ void load_span(const ElementLayout& t, const void* data, int64_t i, int64_t n, v
   const int64_t bytes = int64_t(itemsize(t.dtype)), to_bytes = compute_bytes(t.dtype);
   for_each_strided_span(t.elements, t.access, i, n, [&](int64_t start, int64_t at, int64_t count, int64_t stride) {
     read(static_cast<const char*>(data) + at * bytes, stride, count, static_cast<char*>(to) + start * to_bytes);
+  });
+}
+
+void gather_span(const ElementLayout& t, const void* data, int64_t i, int64_t n, void* to) {
+  const int64_t bytes = int64_t(itemsize(t.dtype));
+  for_each_strided_span(t.elements, t.access, i, n, [&](int64_t start, int64_t at, int64_t count, int64_t stride) {
+    copy_elements(static_cast<const char*>(data) + at * bytes, stride, static_cast<char*>(to) + start * bytes, 1, count,
+                  bytes);
+  });
+}
+void scatter_span(const ElementLayout& t, const void* from, int64_t i, int64_t n, void* data) {
+  const int64_t bytes = int64_t(itemsize(t.dtype));
+  for_each_strided_span(t.elements, t.access, i, n, [&](int64_t start, int64_t at, int64_t count, int64_t stride) {
+    copy_elements(static_cast<const char*>(from) + start * bytes, 1, static_cast<char*>(data) + at * bytes, stride,
+                  count, bytes);
   });
 }
 

@@ -9,6 +9,7 @@ namespace cpu::loss {
 // clang-format off
 using List = EngineList<LossProblem,
     struct Vectorized,
+    struct Strips,
     struct Reference>;
 // clang-format on
 }  // namespace cpu::loss

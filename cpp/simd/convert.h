@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops over spans of contiguous elements, for files X_isa.cpp, which are compiled once per instruction set. The loops
-// read and write elements of any floating dtype as float. Their stores can bypass the caches. Conversions give the same
+// read and write elements of any floating dtype as float, and those of float64 as double. Their stores can bypass the
+// caches. Conversions give the same
 // bits as core/half.h, except for the payloads of float16 NaNs.
 #pragma once
 #include "cpp/core/host_device/half.h"
@@ -139,14 +140,18 @@ template <class T> void copy_span(const T* from, T* to, int64_t n, bool non_temp
   __builtin_memcpy(to, from, size_t(n) * sizeof(T));
 }
 
+// Whether elements of type T are numbers of the arithmetic, which need no conversion.
+template <class T> constexpr bool kIsWide = sizeof(T) >= 4;
+
 // Reads n <= kSpan elements as floats, and pads them with the value `beyond` to a multiple of kStep elements. Writes
 // the floats to `scratch` and returns `scratch`. If no conversion and no padding is needed, returns `from` instead.
-template <Order order, class T> const float* read_span(const T* from, float* scratch, int64_t n, float beyond = 0) {
+template <Order order, class T>
+const Accumulator<T>* read_span(const T* from, Accumulator<T>* scratch, int64_t n, Accumulator<T> beyond = 0) {
   const int64_t whole = n & -kStep;
-  if constexpr (sizeof(T) == 4) {
+  if constexpr (kIsWide<T>) {
     if (n == whole) return from;
     for (int64_t i = 0; i < kStep; ++i) scratch[whole + i] = beyond;
-    __builtin_memcpy(scratch, from, size_t(n) * sizeof(float));
+    __builtin_memcpy(scratch, from, size_t(n) * sizeof(T));
   } else {
     widen<order>(from, scratch, whole);
     if (whole < n) {
@@ -159,8 +164,9 @@ template <Order order, class T> const float* read_span(const T* from, float* scr
   return scratch;
 }
 // Rounds n floats to T and stores them at `to`. This is the inverse of read_span().
-template <Order order, class T> void write_span(const float* from, T* to, int64_t n, bool non_temporal) {
-  if constexpr (sizeof(T) == 4) {
+template <Order order, class T>
+void write_span(const Accumulator<T>* from, T* to, int64_t n, bool non_temporal) {
+  if constexpr (kIsWide<T>) {
     copy_span(from, to, n, non_temporal);
   } else {
     alignas(64) T rounded[kSpan];
@@ -177,14 +183,14 @@ template <Order order, class T, class Make>
 inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool non_temporal, Make make) {
   // Several spans are copied at once, because a non-temporal copy writes the cache lines at its two ends only partly.
   constexpr int64_t kStage = 4 * kSpan;
-  alignas(64) float results[kSpan];
+  alignas(64) Accumulator<T> results[kSpan];
   alignas(64) T stage[kStage];
   for (int64_t i = 0, count; i < n; i += count) {
     count = min_of(kSpan, n - i);
     const int64_t at = i % kStage;
     const bool direct_store = !non_temporal && count % kStep == 0;
     T* const destination = direct_store ? to + i : stage + at;
-    if constexpr (sizeof(T) == 4) {
+    if constexpr (kIsWide<T>) {
       make(i, count, destination);
     } else {
       make(i, count, results);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the elementary functions of CPU loops (exp, log, ...) with the C library's functions of double. The
 // arguments are every 1009th float of all magnitudes and signs, and special values. Each function is tested with and
-// without fused multiply-adds.
+// without fused multiply-adds. The exponential of double is compared with that of long double.
 #include <bit>
 #include <cmath>
 #include <iostream>
 #include <vector>
 
-#include "cpp/core/host_device/elementary.h"
+#include "cpp/core/host_device/elementary_double.h"
 
 using namespace minidnn;
 
@@ -74,6 +74,37 @@ static int failures(const Function& f, Loop loop, const char* how) {
   return wrong;
 }
 
+// Compares exp() of double with the C library's function of long double.
+#define DOUBLE_LOOP(suffix, target)                                          \
+  target static void exp_double##suffix(const double* x, double* y, int n) { \
+    for (int i = 0; i < n; ++i) y[i] = elementary::exp(x[i]);                \
+  }
+DOUBLE_LOOP(_plain, )
+DOUBLE_LOOP(_fused, FUSED)
+
+static int double_failures(void (*loop)(const double*, double*, int), const char* how) {
+  constexpr double kUlps = 1;
+  std::vector<double> x{
+      0.0,      -0.0,      0x1p-1074, 709.782712893384, 709.7827128933841, -745.1332191019411, -745.1332191019412,
+      INFINITY, -INFINITY, NAN};
+  for (double v = 0x1p-60; v < 800; v *= 1.0001) x.insert(x.end(), {v, -v});
+  std::vector<double> y(x.size());
+  loop(x.data(), y.data(), int(x.size()));
+  double worst = 0;
+  int wrong = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const long double want = std::exp(static_cast<long double>(x[i]));
+    const double rounded = double(want), ulp = std::ldexp(1.0, std::max(std::ilogb(rounded), -1022) - 52);
+    const bool same = rounded == y[i] || (rounded != rounded && y[i] != y[i]);
+    const double error = same ? 0 : std::isfinite(rounded) ? double(std::abs(y[i] - want) / ulp) : INFINITY;
+    worst = std::max(worst, error);
+    if (!(error < kUlps) && wrong++ < 5)
+      std::cout << "exp(" << x[i] << ") of double is " << y[i] << ", not " << rounded << "\n";
+  }
+  std::cout << "exp of double, " << how << ": at most " << worst << " ulp, " << wrong << " wrong\n";
+  return wrong;
+}
+
 int main() {
   const float inf = INFINITY;
   const Function all[] = {
@@ -91,6 +122,8 @@ int main() {
     wrong += failures(f, f.plain, "plain");
     if (can_fuse()) wrong += failures(f, f.fused, "fused");
   }
+  wrong += double_failures(exp_double_plain, "plain");
+  if (can_fuse()) wrong += double_failures(exp_double_fused, "fused");
   std::cout << (wrong ? "failed" : "all checks passed") << std::endl;
   return wrong != 0;
 }

@@ -4,6 +4,7 @@
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
+#include "cpp/loss/cpu/targets.h"
 #include "cpp/loss/cpu/vectorized_kernel.h"
 #include "cpp/loss/loss.h"
 #include "cpp/simd/non_temporal.h"
@@ -19,15 +20,15 @@ constexpr int64_t kGrain = 8192;  // the least number of elements that one threa
 struct Vectorized final : Engine<LossProblem> {
   std::string name() const override { return "cpu.loss.vectorized"; }
   std::string why_not(const LossProblem& p, const Device&) const override {
-    if (p.x.dtype == DType::float64) return "float64 is not supported";
-    if (p.direction == LossDirection::backward && !same_strides(p.x, p.dx)) return "needs dx with the strides of x";
-    return loss_rows_in_order(p) ? "" : "needs contiguous rows of classes, in the order of a row-major target";
+    const auto contiguous = [&](const TensorDesc& d) { return p.cols() == 1 || d.stride[p.axis] == 1; };
+    if (!contiguous(p.x)) return "needs contiguous rows of classes";
+    return p.direction == LossDirection::forward || contiguous(p.dx) ? "" : "needs contiguous rows of dx";
   }
-  // Below 32 classes, the estimate assumes a lower speed, because starting the loops takes longer than a row.
+  // The estimate assumes a lower speed for short rows, because starting the loops takes as long as 70 classes.
   double estimate_us(const LossProblem& p, const Device& d) const override {
     const double threads_at_work = std::clamp(double(p.rows()) / std::max(d.sm_count, 1), 0.01, 1.0);
-    const double useful = std::min(1.0, double(p.cols()) / 32);
-    return roofline_us(loss_flop(p), loss_bytes(p), d, 2 * useful * threads_at_work);
+    const double useful = double(p.cols()) / double(p.cols() + 70), narrow = p.x.dtype == DType::float64 ? 0.4 : 1;
+    return roofline_us(loss_flop(p), loss_bytes(p), d, 2 * useful * narrow * threads_at_work);
   }
   size_t workspace_bytes(const LossProblem& p, const Device&, const Config&) const override {
     return loss_workspace(p);
@@ -39,19 +40,14 @@ struct Vectorized final : Engine<LossProblem> {
     const bool reduced = p.reduction != LossReduction::none;
     return make_plan<LossProblem>([=](const LossArgs& a, void* workspace, Stream) {
       const int64_t grain = ceil_div(cpu::work_size(kGrain), p.cols());
-      SingleThread team;
       if (p.direction == LossDirection::forward) {
-        auto losses = static_cast<float*>(reduced ? workspace : a.loss);
+        void* const losses = reduced ? workspace : a.loss;
         cpu::parallel_for(p.rows(), grain, [&](int64_t begin, int64_t end) { forward(p, a, losses, begin, end); });
-        if (reduced) loss_total(p, a, losses, team);
+        if (reduced) write_total(p, a, losses, p.rows());
         return;
       }
-      auto gradient = static_cast<const float*>(a.loss);
-      float row_gradient = *gradient;
-      if (p.reduction == LossReduction::mean) {
-        row_gradient /= loss_count<float>(p, a, team);
-        gradient = &row_gradient;
-      }
+      RowGradient scaled;
+      const void* const gradient = row_gradient(p, a, scaled);
       cpu::parallel_for(p.rows(), grain,
                         [&](int64_t begin, int64_t end) { backward(p, a, gradient, non_temporal, begin, end); });
     });

@@ -7,14 +7,14 @@
 
 namespace minidnn {
 
-// Processes the rows [begin, end), in row-major order of the targets. `gradient` has one number per row, or one in all
-// if losses are reduced.
-using LossForwardLoop = void (*)(const LossProblem&, const LossArgs&, float* losses, int64_t begin, int64_t end);
-using LossBackwardLoop = void (*)(const LossProblem&, const LossArgs&, const float* gradient, bool non_temporal,
+// Processes the rows [begin, end), in row-major order of the targets. `losses` gets one number per row.
+// `gradient` has one number per row, or one in all if losses are reduced.
+using LossForwardLoop = void (*)(const LossProblem&, const LossArgs&, void* losses, int64_t begin, int64_t end);
+using LossBackwardLoop = void (*)(const LossProblem&, const LossArgs&, const void* gradient, bool non_temporal,
                                   int64_t begin, int64_t end);
 
 struct LossKernels {
-  LossForwardLoop forward[4];  // the loops, indexed by DType; the pointer for float64 is null
+  LossForwardLoop forward[4];  // the loops, indexed by DType
   LossBackwardLoop backward[4];
 };
 

@@ -127,6 +127,9 @@ struct GemmKernels {
   // b are pairs of bfloat16, those of two adjacent steps of k, in place of floats. Subnormal elements and sums count as
   // 0. Null without AVX-512; the instructions need AVX512-BF16 (cpu::Isa::v4_bf16).
   void (*multiply_pairs[kGemmRows])(const GemmTile<float>&);
+  // Multiply a tile of f32.rows rows, but only the first half of its f32.columns columns.
+  void (*narrow)(const GemmTile<float>&);
+  void (*narrow_pairs)(const GemmTile<float>&);
   // Pack pairs. Here `step` and `length` are those of k, and the packed length is half of that, rounded up. The last
   // pair of an odd length ends with a 0.
   GemmPacking<bfloat16> pairs;

@@ -316,9 +316,11 @@ template <class From> constexpr GemmPacking<From> packing() {
 #ifdef __AVX512F__
 constexpr GemmPacking<bfloat16> kPairs = {pack_pairs<2 * kFloats>, pack_rows_of_pairs<kRows>};
 template <int rows> constexpr auto of_pairs = multiply<float, rows, 2, rows == kRows, PairDots>;
+constexpr auto kNarrowPairs = multiply<float, kRows, 1, false, PairDots>;
 #else
 constexpr GemmPacking<bfloat16> kPairs = {};
 template <int rows> constexpr void (*of_pairs)(const GemmTile<float>&) = nullptr;
+constexpr void (*kNarrowPairs)(const GemmTile<float>&) = nullptr;
 #endif
 
 // Kernels of a single row, whose sums take 3/4 of the vector registers.
@@ -354,6 +356,8 @@ const GemmKernels gemm_kernels = {
     packing<float16>(),
     packing<bfloat16>(),
     {of_pairs<1>, of_pairs<2>, of_pairs<3>, of_pairs<4>, of_pairs<5>, of_pairs<6>, of_pairs<7>, of_pairs<8>},
+    multiply<float, kRows, 1>,
+    kNarrowPairs,
     kPairs,
 };
 

@@ -110,6 +110,23 @@ static int packing_failures(const GemmPacking<From>& packing, int64_t rows, int6
   return wrong;
 }
 
+// narrow: the same bits as the whole tile, in half of its columns.
+static int narrow_failures(const GemmKernels& kernels) {
+  const int64_t rows = kernels.f32.rows, columns = kernels.f32.columns, steps = 37;
+  std::vector<float> a(size_t(rows * steps)), b(size_t(columns * steps)), all(size_t(rows * columns), 2), half = all;
+  for (size_t i = 0; i < a.size(); ++i) a[i] = float(int(i * 7 % 11) - 5) * 0.1f;
+  for (size_t i = 0; i < b.size(); ++i) b[i] = float(int(i * 5 % 13) - 6) * 0.3f;
+  GemmSegment packed{};
+  for (int64_t i = 0; i < rows; ++i) packed.a[i] = i * int64_t(sizeof(float));
+  kernels.f32.multiply({&packed, 1, steps, a.data(), rows, b.data(), columns, all.data(), columns, true});
+  kernels.narrow({&packed, 1, steps, a.data(), rows, b.data(), columns, half.data(), columns, true});
+  int wrong = 0;
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j)
+      wrong += half[size_t(i * columns + j)] != (j < columns / 2 ? all[size_t(i * columns + j)] : 2);
+  return wrong;
+}
+
 // multiply_pairs: exact sums of small integers, from operands that pairs.pack() and pairs.pack_rows() have packed.
 static int pair_failures(const GemmKernels& kernels) {
   int wrong = 0;
@@ -126,8 +143,16 @@ static int pair_failures(const GemmKernels& kernels) {
       kernels.pairs.pack(b.data(), length, 1, columns, length, packed_b.data());
       GemmSegment packed{};
       for (int64_t i = 0; i < rows; ++i) packed.a[i] = i * int64_t(sizeof(float));
-      kernels.multiply_pairs[rows - 1](
-          {&packed, 1, steps, packed_a.data(), kernels.f32.rows, packed_b.data(), columns, sums.data(), pitch, true});
+      const GemmTile<float> tile{&packed,         1,       steps,       packed_a.data(), kernels.f32.rows,
+                                 packed_b.data(), columns, sums.data(), pitch,           true};
+      std::vector<float> half(sums);
+      kernels.multiply_pairs[rows - 1](tile);
+      if (rows == kernels.f32.rows) {
+        kernels.narrow_pairs({tile.segments, 1, steps, tile.a, tile.a_step, tile.b, columns, half.data(), pitch, true});
+        for (int64_t i = 0; i < rows; ++i)
+          for (int64_t j = 0; j < pitch; ++j)
+            wrong += half[size_t(i * pitch + j)] != (j < columns / 2 ? sums[size_t(i * pitch + j)] : 2);
+      }
       for (int64_t i = 0; i < rows; ++i)
         for (int64_t j = 0; j < pitch; ++j) {
           float want = 2;
@@ -146,7 +171,7 @@ int main() {
     ++count;
     wrong += failures(gemm_kernels(isa).f32, name(isa)) + failures(gemm_kernels(isa).f64, name(isa));
     const GemmKernels& kernels = gemm_kernels(isa);
-    wrong += few_rows_failures(kernels, name(isa));
+    wrong += few_rows_failures(kernels, name(isa)) + narrow_failures(kernels);
     const int64_t rows = kernels.f32.rows, columns = kernels.f32.columns;
     int packed = packing_failures(kernels.from_f16, rows, columns, false) +
                  packing_failures(kernels.from_bf16, rows, columns, false);

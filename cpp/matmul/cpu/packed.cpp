@@ -87,7 +87,8 @@ template <class T, class Y> struct Product {
         }
       });
       for (int64_t j = 0; j < panels; ++j) {
-        const bool whole = columns - j * tile_columns >= tile_columns, in_place = tiling.b_in_place && whole;
+        const int64_t width = columns - j * tile_columns;
+        const bool whole = width >= tile_columns, in_place = tiling.b_in_place && whole;
         const T* const b_in_place = b.at(from, column + j * tile_columns);
         const Acc* panel_b = in_place ? same(b_in_place) : packed_b + j * tile_columns * packed_length;
         for (int64_t t = 0; t < tiles; ++t) {
@@ -117,7 +118,7 @@ template <class T, class Y> struct Product {
                                      to,
                                      to_pitch,
                                      from + n > 0};
-            multiply(tile, used, in_place ? b_in_place + n * b_step : nullptr);
+            multiply(tile, used, width, in_place ? b_in_place + n * b_step : nullptr);
           }
         }
       }
@@ -140,17 +141,20 @@ template <class T, class Y> struct Product {
   bool plain() const {
     return args.alpha == 1 && !(p.c.rank && args.beta != 0) && !p.has_bias && p.activation == Activation::identity;
   }
-  // Multiplies the first `used` rows of a tile. `b` is not null if b is read in place.
-  void multiply(const GemmTile<Acc>& t, int64_t used, const T* b) const {
+  // Multiplies the first `used` rows and `width` columns of a tile. `b` is not null if b is read in place.
+  void multiply(const GemmTile<Acc>& t, int64_t used, int64_t width, const T* b) const {
+    const bool narrow = used == tile_rows && 2 * width <= tile_columns;
     if constexpr (sizeof(T) < sizeof(Acc)) {
       if (b)
         return row_kernels_of<T>().multiply(
             {t.segments, t.count, t.steps, t.a, t.a_step, b, t.b_step, t.to, t.pitch, t.add});
       if (tiling.row != PackedTiling::Row::no) return row_kernels_of<T>().multiply_packed(t);
-      if (tiling.pairs) return gemm_kernels().multiply_pairs[used - 1](t);
+      if (tiling.pairs) return (narrow ? gemm_kernels().narrow_pairs : gemm_kernels().multiply_pairs[used - 1])(t);
     }
-    if constexpr (sizeof(Acc) == 4)
+    if constexpr (sizeof(Acc) == 4) {
+      if (narrow && tiling.row == PackedTiling::Row::no) return gemm_kernels().narrow(t);
       if (used < tile_rows) return gemm_kernels().few_rows[used - 1](t);
+    }
     kernel.multiply(t);
   }
   static const Acc* same(const T* from) { return reinterpret_cast<const Acc*>(from); }
@@ -215,7 +219,7 @@ struct Packed final : Engine<MatmulProblem> {
     const GemmKernel<float>& kernel = gemm_kernels().f32;
     const PackedTiling tiling(p, d);
     const MatmulSizes s = tiling.s;
-    const double waste = s.m && s.n ? wasted(s.m, s.m > 1 ? kernel.rows : 1) * wasted(s.n, kernel.columns) : 1;
+    const double waste = s.m && s.n ? wasted(s.m, s.m > 1 ? kernel.rows : 1) * wasted(s.n, kernel.columns / 2) : 1;
     const double of_pairs = tiling.pairs ? 0.5 : 1;
     return roofline_us(matmul_flop(p) * waste * of_pairs / 10, matmul_bytes(p), d, 0.85);
   }

@@ -215,13 +215,15 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     float* sums = reinterpret_cast<float*>(scratch + sums_at);
     float* transposed = reinterpret_cast<float*>(scratch + transposed_at);
     const int64_t steps = units * merged, size = int64_t(sizeof(Y));
-    const auto multiply = pairs ? kernels.multiply_pairs[kernel.rows - 1] : kernel.multiply;
     Epilogue finish;
     finish.activation = activation_on_floats(g.activation);
     finish.activation_alpha = float(args.activation_alpha);
     finish.beta = 1;
     const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
     const int64_t channel = group * columns + first;
+    const auto multiply = 2 * count <= kernel.columns ? (pairs ? kernels.narrow_pairs : kernels.narrow)
+                          : pairs                     ? kernels.multiply_pairs[kernel.rows - 1]
+                                                      : kernel.multiply;
     char* y = static_cast<char*>(args.out) + channel * out.channel * size;
     const char* c =
         args.residual ? static_cast<const char*>(args.residual) + channel * g.residual.channel * size : nullptr;
@@ -311,13 +313,13 @@ struct ImplicitGemm final : PlanEngine<ImplicitGemmTiling, ImplicitGemmPlan> {
     const ConvTensorView& in = g.backward_data ? g.y : g.x;
     // Two costs: a partly filled last tile costs as much as a full one, and each contiguous span of input has a fixed
     // cost.
-    const int64_t width = gemm_kernels().f32.columns,
+    const int64_t half = gemm_kernels().f32.columns / 2,
                   steps = in.channels * (ImplicitGemmTiling::merges(g) ? g.window[2] : 1);
     // The transposition of pixels and results adds a quarter to the time of the matrix product. With 16 bits, the copy
     // of a channels-first input does so, too.
     const bool copies = operand_dtype(p) != DType::float32 && in.channel != 1;
     const double transposing = copies || ImplicitGemmTiling::transposes(p, g) ? 1.25 : 1;
-    const double waste = transposing * wasted(out.channels, width) * (1 + 4 / double(steps));
+    const double waste = transposing * wasted(out.channels, half) * (1 + 4 / double(steps));
     const double of_pairs = ImplicitGemmTiling::has_pairs(p, g) ? 0.5 : 1;
     return roofline_us(conv_flop(p) * waste * of_pairs / 10, conv_bytes(p), d, 0.95);
   }

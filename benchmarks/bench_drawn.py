@@ -13,9 +13,9 @@ Two figures of each problem:
   alternating turns.
 
 Tables by family and direction, by dtype and by layout have the geometric mean, the 5th percentile and the worst of
-torch/ours, and the mean, the 95th percentile and the worst of the regret. A ratio whose turns did not agree is in no
-mean. A problem depends only on the kind of device, the seed, the family and its number. Tune engines on some seeds, and
-report figures of others.
+torch/ours, and the mean, the 95th percentile and the worst of the regret. A ratio whose turns differ by more than a
+half is in no mean. A problem depends only on the kind of device, the seed, the family and its number. Tune engines on
+some seeds, and report figures of others.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ CLOSE = 1.05  # engines whose times differ by less are equally good
 # Relative differences of Euclidean norms that are allowed instead of the computed ones: errors of the state pass from
 # step to step, torch adds logarithms of paths in float32, and it adds gradients of equal indices in their dtype.
 TOLERANCES = {"rnn": 0.05, "ctc": 0.05, "gather backward": 0.05}
+# A ratio is the quotient of two medians of turns. If the slowest turn takes more than 1.5 times as long as the fastest,
+# another program has disturbed them.
+UNSETTLED = 0.5
 SHOWN = 10  # problems in a list of the worst
 
 
@@ -68,7 +71,7 @@ class Drawn:
 
     @property
     def unsettled(self) -> bool:
-        return self.spread > DISAGREEMENT
+        return self.spread > UNSETTLED
 
     @property
     def ratio(self) -> float:
@@ -130,7 +133,7 @@ def measure(clock: Clock, line: str) -> Drawn:
         pair = clock.pair_us(partial(ours, algo=chosen), partial(ours, algo=best))
         regret = max(1.0, pair.us / pair.peer_us)
     timing = timing or Timing(times[chosen], 0, 0)
-    note += "; unsettled" if timing.spread > DISAGREEMENT else ""
+    note += f"; turns differ by {timing.spread:.0%}" if timing.spread > DISAGREEMENT else ""
     return Drawn(line, timing.us, timing.peer_us, way, short(chosen), regret, short(best), note.lstrip("; "),
                  timing.spread)  # fmt: skip
 

@@ -39,7 +39,7 @@ REPLACED = {
     "BlockTeam": "BlockReduce",
     "SoftmaxCut": "SoftmaxTiling",
     "PointwiseWalk": "PointwiseIndexing",
-    "MaskWalk": "MaskLayout",
+    "MaskWalk": "RowLayout",
     "Spot": "VecCoord",
     "WalkRoom": "SmemLayout",
     "NormWalk": "SlidingWindowParams",

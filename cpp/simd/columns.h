@@ -49,7 +49,7 @@ inline __attribute__((always_inline)) void sum_rows(int64_t rows, int64_t n, Col
 }
 // Computes e[j] = exp(x[j] * scale - largest[j]) and adds it to sum[j].
 template <class A>
-void add_exponentials_of(const A* x, A scale, const A* largest, A* e, A* sum, int64_t n) {
+void add_exponentials(const A* x, A scale, const A* largest, A* e, A* sum, int64_t n) {
   n &= -kStep;
 #pragma GCC ivdep  // e is x itself or does not overlap x
   for (int64_t j = 0; j < n; ++j) sum[j] += e[j] = elementary::exp_of_negative(x[j] * scale - largest[j]);

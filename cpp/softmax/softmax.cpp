@@ -26,12 +26,13 @@ std::string Family<SoftmaxProblem>::text(const SoftmaxProblem& p) {
   bool backward = p.direction == SoftmaxDirection::backward;
   std::string text = cat(head_text("softmax", backward ? "backward" : "forward", p.in.dtype),
                          backward ? " y=" : " x=", problem_text(p.in));
-  if (backward && !same_strides(p.dy, p.in)) text += " dy=" + problem_text(p.dy);
+  const TensorDesc like = dense_like(p.in, p.in.dtype, name);
+  if (backward && !same_strides(p.dy, like)) text += " dy=" + problem_text(p.dy);
   if (p.masked != SoftmaxMask::none)
     text += (p.masked == SoftmaxMask::keep ? " keep=" : " mask=") + problem_text(p.mask);
   text += cat(" axis=", p.axis, p.log ? " log" : "", p.scaled ? " scaled" : "");
   if (p.alignment < 16) text += cat(" align=", p.alignment);
-  return text + out_text(p.out, dense_like(p.in, p.in.dtype, name));
+  return text + out_text(p.out, like);
 }
 
 void Family<SoftmaxProblem>::ports(const SoftmaxProblem& p, SoftmaxArgs& a, Ports& v) {
@@ -82,14 +83,17 @@ Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool lo
   return dx;
 }
 
-MaskLayout mask_layout(const SoftmaxProblem& p) {
-  std::vector<int> order;  // all dimensions except the axis, from the innermost in memory to the outermost
+std::vector<int> outer_dims(const SoftmaxProblem& p) {
+  std::vector<int> order;
   for (int i = 0; i < p.in.rank; ++i)
     if (i != p.axis && p.in.shape[i] != 1) order.push_back(i);
   std::ranges::stable_sort(order, {}, [&](int i) { return p.in.stride[i]; });
-  MaskLayout w;
-  for (int i : order) {
-    const int64_t size = p.in.shape[i], stride = p.mask.stride[i], last = w.dims - 1;
+  return order;
+}
+RowLayout row_layout(const SoftmaxProblem& p, const TensorDesc& d, std::span<const int> dims) {
+  RowLayout w{.axis = d.stride[p.axis]};
+  for (int i : dims) {
+    const int64_t size = p.in.shape[i], stride = d.stride[i], last = w.dims - 1;
     if (w.dims && stride == w.size[last] * w.stride[last]) w.size[last] *= size;
     else {
       w.size[w.dims] = size;

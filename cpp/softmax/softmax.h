@@ -26,9 +26,10 @@ Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, double scale, co
 // same tensor as dy or y.
 Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool log, double scale, const Call& call);
 
-// Returns the dimensions of the mask without the axis, for MaskLayout::offset_of(). x must be dense. Dimensions with a
-// common stride in the mask are joined.
-MaskLayout mask_layout(const SoftmaxProblem&);
+// Returns the dimensions of x without the axis that have more than one element, the innermost in memory first.
+std::vector<int> outer_dims(const SoftmaxProblem&);
+// Returns the given dimensions of a tensor. Dimensions with a common stride are joined.
+RowLayout row_layout(const SoftmaxProblem&, const TensorDesc&, std::span<const int> dims);
 
 // For engines of the CPU that keep a row of n float32 elements in memory. row_exponentials() computes exp(scale * x -
 // largest), where `largest` is the maximum of scale * x, and their sum, which is NaN if the row has a NaN or +inf, or

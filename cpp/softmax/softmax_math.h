@@ -37,14 +37,16 @@ struct SoftmaxProblem {
   MINIDNN_HD int64_t rows() const { return in.numel() / cols(); }
 };
 
-// The dimensions of a mask except the axis, the innermost in memory first. offset_of() returns the offset in the mask
-// for a row of x. Rows are numbered in memory order.
-struct MaskLayout {
+// The dimensions of a tensor except the axis, and perhaps except the innermost ones: the innermost dimension in the
+// memory of x first. offset_of() returns the offset of a row. Rows are numbered in the memory order of x.
+struct RowLayout {
   int64_t dims = 0, size[kMaxRank]{}, stride[kMaxRank]{};
+  int64_t axis = 0;  // the stride of the axis
 
   MINIDNN_HD int64_t offset_of(int64_t row) const {
     int64_t offset = 0;
     for (int64_t i = 0; i < dims; ++i) {
+      if (i + 1 == dims) return offset + row * stride[i];
       offset += row % size[i] * stride[i];
       row /= size[i];
     }

@@ -26,7 +26,7 @@ SoftmaxRows params_of(const SoftmaxProblem& p, const Device& d) {
   if (vectors <= 4) vectors_of_thread = 2;
   t.shape = rows::shape_of(p.rows(), p.cols(), width, vectors_of_thread, cuda::largest_cluster(d));
   if (p.masked == SoftmaxMask::none) return t;
-  const MaskLayout w = mask_layout(p);
+  const RowLayout w = row_layout(p, p.mask, outer_dims(p));
   t.mask.dims = int32_t(w.dims);
   for (int64_t i = 0; i < w.dims; ++i) {
     t.mask.size[i] = FastDivmod(w.size[i]);

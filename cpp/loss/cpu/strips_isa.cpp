@@ -167,7 +167,7 @@ void forward(const LossProblem& p, const LossArgs& a, const LossTiling& tiling, 
       fold(largest.at, v, v, n, [](A most, A v, A) __attribute__((always_inline)) { return most > v ? most : v; });
     }
     sum_rows(cols, n, sum,
-             [&](int64_t c, A* plain) { add_exponentials_of(x.row(c), A(1), largest.at, unused.at, plain, n); });
+             [&](int64_t c, A* plain) { add_exponentials(x.row(c), A(1), largest.at, unused.at, plain, n); });
     if (p.smoothed)
       sum_rows(cols, n, logits, [&](int64_t c, A* plain) {
         const A* v = x.row(c);

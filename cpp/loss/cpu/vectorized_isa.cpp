@@ -24,17 +24,6 @@ __attribute__((noinline)) int64_t target_of(const LossProblem& p, const LossArgs
   return detail::target_of(p, a, row);
 }
 
-// Reduces the lanes of a vector with the operation `op`.
-template <class A, class Op> inline __attribute__((always_inline)) A reduced(Vector<A> v, Op op) {
-  if constexpr (sizeof(A) == 4) {
-    return reduce_lanes(v, op);
-  } else {
-    A all = v[0];
-    for (int i = 1; i < kLanes<A>; ++i) all = op(all, A(v[i]));
-    return all;
-  }
-}
-
 // Returns the maximum of a row. It may miss a NaN, but then the sum of exponentials of the row is NaN.
 template <class T> Accumulator<T> largest_of(const T* x, int64_t cols) {
   using A = Accumulator<T>;
@@ -48,7 +37,7 @@ template <class T> Accumulator<T> largest_of(const T* x, int64_t cols) {
       most = most > here ? most : here;
     }
   }
-  return reduced<A>(most, [](auto a, auto b) __attribute__((always_inline)) { return a > b ? a : b; });
+  return reduce_vector<A>(most, [](auto a, auto b) __attribute__((always_inline)) { return a > b ? a : b; });
 }
 
 template <class A> void exponentials(const A* x, A* e, int64_t n, A less) {
@@ -68,7 +57,7 @@ inline __attribute__((always_inline)) Accumulator<T> sum_of(const T* x, int64_t 
     const A* v = make(read_span<Order::lanes>(x + i, widened, count, beyond), terms, whole);
     Vector<A> few{};
     for (int64_t j = 0; j < whole; j += kLane<A>) few += load(v + j);
-    sum.add(reduced<A>(few, [](auto a, auto b) __attribute__((always_inline)) { return a + b; }));
+    sum.add(reduce_vector<A>(few, [](auto a, auto b) __attribute__((always_inline)) { return a + b; }));
   }
   return sum.value();
 }

@@ -213,7 +213,7 @@ void forward_block(const SoftmaxTiling& tiling, const SoftmaxArgs& a, float* scr
   float *strip = scratch + floats, *stage = strip + floats + kStep;
   read_block(x + at, b, pitch, strip, stage);
   Strip<float> block{strip, pitch, pitch, nullptr};
-  forward_strip(block, strip, tiling.cols, tiling.log, scale, false, scratch);
+  forward_strip(block, strip, pitch, tiling.cols, tiling.log, scale, false, scratch);
   write_block(strip, y + at, b, pitch, stage, tiling.non_temporal);
 }
 
@@ -234,18 +234,18 @@ void backward_block(const SoftmaxTiling& tiling, const SoftmaxArgs& a, float* sc
   read_block(y + at, b, pitch, strip, stage);
   read_block(dy + at, b, pitch, gradients, stage);
   Strip<float> values{strip, pitch, pitch, nullptr}, dys{gradients, pitch, pitch, nullptr};
-  backward_strip(values, dys, strip, tiling.cols, tiling.log, scale, false);
+  backward_strip(values, dys, strip, pitch, tiling.cols, tiling.log, scale, false);
   write_block(strip, dx + at, b, pitch, stage, tiling.non_temporal);
 }
 
 template <class T>
-void forward(const SoftmaxTiling& tiling, const SoftmaxArgs& a, float* scratch, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; ++i) forward_block<T>(tiling, a, scratch, i);
+void forward(const SoftmaxTiling& tiling, const SoftmaxArgs& a, void* scratch, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) forward_block<T>(tiling, a, static_cast<float*>(scratch), i);
   if (tiling.non_temporal) store_fence();
 }
 template <class T>
-void backward(const SoftmaxTiling& tiling, const SoftmaxArgs& a, float* scratch, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; ++i) backward_block<T>(tiling, a, scratch, i);
+void backward(const SoftmaxTiling& tiling, const SoftmaxArgs& a, void* scratch, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) backward_block<T>(tiling, a, static_cast<float*>(scratch), i);
   if (tiling.non_temporal) store_fence();
 }
 

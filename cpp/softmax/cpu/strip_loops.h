@@ -2,8 +2,7 @@
 // Softmax down the columns of a strip, which is n adjacent columns. Each lane of a vector computes one column. n is a
 // multiple of kStep. Sums are compensated, as in rows_isa.cpp. Only X_isa.cpp files of this folder include this header.
 #pragma once
-#include "cpp/core/host_device/team.h"
-#include "cpp/simd/convert.h"
+#include "cpp/simd/columns.h"
 #include "cpp/softmax/cpu/log_gradient.h"
 #include "cpp/softmax/cpu/vectorized_kernel.h"
 
@@ -12,20 +11,10 @@ namespace {
 
 static_assert(kWholeColumns % kStep == 0);
 
-// The number of rows that are added directly before their sum is added to the compensated sums.
-constexpr int kPlainRows = 8;
-
 // One float per column. For bfloat16, the even columns come before the odd ones.
-struct PerColumn {
-  alignas(64) float at[kSpan];
-};
+using PerColumn = Columns<float>;
 
-// Computes values[j] = f(values[j], a[j], b[j]) for n columns.
-template <class F>
-inline __attribute__((always_inline)) void fold(float* values, const float* a, const float* b, int64_t n, F f) {
-  n &= -kStep;
-  for (int64_t j = 0; j < n; ++j) values[j] = f(values[j], a[j], b[j]);
-}
+// fold() of columns.h for 16-bit types
 template <class F>
 inline __attribute__((always_inline)) void fold(float* values, const bfloat16* a, const bfloat16* b, int64_t n, F f) {
   auto as = reinterpret_cast<const Two*>(a), bs = reinterpret_cast<const Two*>(b);
@@ -46,9 +35,9 @@ inline __attribute__((always_inline)) void fold(float* values, const float16* a,
   fold(values, as.at, b != a ? bs.at : as.at, n, f);
 }
 // Computes out[j] = f(a[j], b[j], values[j], other[j]) for n columns.
-template <class F>
-inline __attribute__((always_inline)) void each_column(const float* a, const float* b, const float* values,
-                                                       const float* other, float* out, int64_t n, F f) {
+template <class A, class F>
+inline __attribute__((always_inline)) void each_column(const A* a, const A* b, const A* values, const A* other, A* out,
+                                                       int64_t n, F f) {
   n &= -kStep;
 #pragma GCC ivdep
   for (int64_t j = 0; j < n; ++j) out[j] = f(a[j], b[j], values[j], other[j]);
@@ -78,7 +67,7 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
   narrow<Order::memory>(as.at, out, n);
 }
 // Computes out[j] = e[j] * values[j]. For bfloat16, `e` and `values` have the even columns first.
-[[maybe_unused]] void scale_columns(const float* e, const float* values, float* out, int64_t n) {
+template <class A> void scale_columns(const A* e, const A* values, A* out, int64_t n) {
   n &= -kStep;
 #pragma GCC ivdep
   for (int64_t j = 0; j < n; ++j) out[j] = e[j] * values[j];
@@ -96,14 +85,7 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
   narrow<Order::memory>(products.at, out, n);
 }
 
-// Computes e[j] = exp(x[j] * scale - largest[j]) and adds it to sum[j]. For bfloat16, `largest`, `e` and `sum` have the
-// even columns first.
-[[maybe_unused]] void add_exponentials(const float* x, float scale, const float* largest, float* e, float* sum,
-                                       int64_t n) {
-  n &= -kStep;
-#pragma GCC ivdep  // e is x itself or does not overlap x
-  for (int64_t j = 0; j < n; ++j) sum[j] += e[j] = maths::exp_of_negative(x[j] * scale - largest[j]);
-}
+// add_exponentials() of columns.h for 16-bit types. For bfloat16, `largest`, `e` and `sum` have the even columns first.
 [[maybe_unused]] void add_exponentials(const bfloat16* x, float scale, const float* largest, float* e, float* sum,
                                        int64_t n) {
   auto xs = reinterpret_cast<const Two*>(x);
@@ -119,30 +101,6 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
   widen<Order::memory>(x, e, n);
   add_exponentials(e, scale, largest, e, sum, n);
 }
-[[maybe_unused]] void add_compensated(float* plain, float* sum, float* compensation, int64_t n) {
-  n &= -kStep;
-  for (int64_t j = 0; j < n; ++j) {
-    CompensatedSum<float> s{sum[j], compensation[j]};
-    s.add(plain[j]);
-    sum[j] = s.sum;
-    compensation[j] = s.compensation;
-    plain[j] = 0;
-  }
-}
-// Computes one compensated sum per column over all rows. add(c, plain) must add row c to the array `plain`.
-template <class Add>
-inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, PerColumn& sum, Add add) {
-  PerColumn plain, compensation;
-  __builtin_memset(&plain, 0, sizeof plain);
-  __builtin_memset(&compensation, 0, sizeof compensation);
-  __builtin_memset(&sum, 0, sizeof sum);
-  for (int64_t c = 0; c < cols; ++c) {
-    add(c, plain.at);
-    if (c % kPlainRows == kPlainRows - 1 || c == cols - 1) add_compensated(plain.at, sum.at, compensation.at, n);
-  }
-  for (int64_t j = 0; j < n; ++j) sum.at[j] += compensation.at[j];
-}
-
 // `width` adjacent columns of a tensor, whose rows are `pitch` elements apart. Memory after a row may be read up to
 // `end`.
 template <class T> struct Strip {
@@ -167,64 +125,67 @@ inline __attribute__((always_inline)) void write_row(T* to, int64_t width, bool 
   copy_span(results, to, width, non_temporal);
 }
 
-// Computes softmax or log-softmax of the columns of a strip. For softmax, `scratch` holds the exponentials of the
-// strip.
+// Computes softmax or log-softmax of the columns of a strip. The rows of y are `pitch` elements apart. For softmax,
+// `scratch` holds the exponentials of the strip.
 template <class T>
-void forward_strip(Strip<T>& x, T* y, int64_t cols, bool log, float scale, bool non_temporal, float* scratch) {
+void forward_strip(Strip<T>& x, T* y, int64_t pitch, int64_t cols, bool log, Accumulator<T> scale, bool non_temporal,
+                   Accumulator<T>* scratch) {
+  using A = Accumulator<T>;
   const int64_t n = whole_steps(x.width);
-  PerColumn largest, sum;
-  for (float& v : largest.at) v = -INFINITY;
-  auto larger = [scale](float so_far, float x, float) __attribute__((always_inline)) {
+  Columns<A> largest, sum;
+  for (A& v : largest.at) v = -INFINITY;
+  auto larger = [scale](A so_far, A x, A) __attribute__((always_inline)) {
     // If a column has a NaN, the maximum may miss it, but the sum is NaN.
     return so_far > x * scale ? so_far : x * scale;
   };
   for (int64_t c = 0; c < cols; ++c) fold(largest.at, x.row(c), x.row(c), n, larger);
-  sum_rows(cols, n, sum, [&](int64_t c, float* plain) {
-    PerColumn unused;
-    float* e = log ? unused.at : scratch + c * n;
+  sum_rows(cols, n, sum, [&](int64_t c, A* plain) {
+    Columns<A> unused;
+    A* e = log ? unused.at : scratch + c * n;
     add_exponentials(x.row(c), scale, largest.at, e, plain, n);
   });
   if (log)
     for (int64_t j = 0; j < n; ++j) sum.at[j] = maths::log(sum.at[j]);
   else
-    for (int64_t j = 0; j < n; ++j) sum.at[j] = 1.0f / sum.at[j];
+    for (int64_t j = 0; j < n; ++j) sum.at[j] = A(1) / sum.at[j];
   for (int64_t c = 0; c < cols; ++c)
-    write_row(y + c * x.pitch, x.width, non_temporal, [&](T* to) {
+    write_row(y + c * pitch, x.width, non_temporal, [&](T* to) {
       if (log)
         each_column(x.row(c), x.row(c), largest.at, sum.at, to, n,
-                    [scale](float x, float, float largest, float log_sum)
+                    [scale](A x, A, A largest, A log_sum)
                         __attribute__((always_inline)) { return (x * scale - largest) - log_sum; });
       else scale_columns(scratch + c * n, sum.at, to, n);
     });
 }
+// The rows of dx are `pitch` elements apart.
 template <class T>
-void backward_strip(Strip<T>& y, Strip<T>& dy, T* dx, int64_t cols, bool log, float scale, bool non_temporal) {
+void backward_strip(Strip<T>& y, Strip<T>& dy, T* dx, int64_t pitch, int64_t cols, bool log, Accumulator<T> scale,
+                    bool non_temporal) {
+  using A = Accumulator<T>;
   const int64_t n = whole_steps(y.width);
-  PerColumn sum;
-  sum_rows(cols, n, sum, [&](int64_t c, float* plain) {
+  Columns<A> sum;
+  sum_rows(cols, n, sum, [&](int64_t c, A* plain) {
     if (log)
-      fold(plain, dy.row(c), dy.row(c), n,
-           [](float sum, float dy, float) __attribute__((always_inline)) { return sum + dy; });
+      fold(plain, dy.row(c), dy.row(c), n, [](A sum, A dy, A) __attribute__((always_inline)) { return sum + dy; });
     else
-      fold(plain, y.row(c), dy.row(c), n,
-           [](float sum, float y, float dy) __attribute__((always_inline)) { return sum + y * dy; });
+      fold(plain, y.row(c), dy.row(c), n, [](A sum, A y, A dy) __attribute__((always_inline)) { return sum + y * dy; });
   });
   for (int64_t c = 0; c < cols; ++c)
-    write_row(dx + c * y.pitch, y.width, non_temporal, [&](T* to) {
+    write_row(dx + c * pitch, y.width, non_temporal, [&](T* to) {
       if (log)
         each_column(y.row(c), dy.row(c), sum.at, sum.at, to, n,
-                    [scale](float y, float dy, float sum, float)
+                    [scale](A y, A dy, A sum, A)
                         __attribute__((always_inline)) { return log_gradient(y, dy, sum) * scale; });
       else
         each_column(y.row(c), dy.row(c), sum.at, sum.at, to, n,
-                    [scale](float y, float dy, float sum, float)
-                        __attribute__((always_inline)) { return y * (dy - sum) * scale; });
+                    [scale](A y, A dy, A sum, A) __attribute__((always_inline)) { return y * (dy - sum) * scale; });
     });
 }
 
-// Returns where reads after a row must end. If the result overwrites the tensor, another thread may be writing there.
+// Returns where reads after a row must end. If the result overwrites the tensor, another thread may be writing there,
+// and memory in gaps belongs to other tensors.
 template <class T> const T* end_of(const SoftmaxTiling& tiling, const T* tensor, bool in_place) {
-  return in_place ? tensor : tensor + tiling.outer * tiling.cols * tiling.inner;
+  return in_place || !tiling.dense ? tensor : tensor + tiling.outer * tiling.cols * tiling.inner;
 }
 
 }  // namespace

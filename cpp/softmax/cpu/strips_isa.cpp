@@ -5,36 +5,45 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// The offset of a strip's first element, and the number of its columns.
+// A strip: the outer index, its first inner index, and the number of its columns.
 struct StripItem {
-  int64_t at, width;
+  int64_t outer, column, width;
 };
 inline __attribute__((always_inline)) StripItem strip_of(const SoftmaxTiling& tiling, int64_t item) {
   const int64_t strips = ceil_div(tiling.inner, tiling.width), column = item % strips * tiling.width;
-  return {item / strips * tiling.cols * tiling.inner + column, min_of(tiling.width, tiling.inner - column)};
+  return {item / strips, column, min_of(tiling.width, tiling.inner - column)};
+}
+template <class T>
+Strip<T> strip_at(const SoftmaxTiling& tiling, const T* tensor, const RowLayout& layout, const StripItem& item,
+                  bool in_place) {
+  return {tensor + layout.offset_of(item.outer) + item.column, layout.axis, item.width,
+          end_of(tiling, tensor, in_place)};
 }
 
 template <class T>
-void forward(const SoftmaxTiling& tiling, const SoftmaxArgs& a, float* scratch, int64_t begin, int64_t end) {
+void forward(const SoftmaxTiling& tiling, const SoftmaxArgs& a, void* scratch, int64_t begin, int64_t end) {
+  using A = Accumulator<T>;
   auto x = static_cast<const T*>(a.in);
   auto y = static_cast<T*>(a.out);
   for (int64_t i = begin; i < end; ++i) {
-    const auto [at, width] = strip_of(tiling, i);
-    Strip<T> strip{x + at, tiling.inner, width, end_of(tiling, x, x == y)};
-    forward_strip(strip, y + at, tiling.cols, tiling.log, float(a.scale), tiling.non_temporal, scratch);
+    const StripItem item = strip_of(tiling, i);
+    Strip<T> strip = strip_at(tiling, x, tiling.in, item, x == y);
+    forward_strip(strip, y + tiling.out.offset_of(item.outer) + item.column, tiling.out.axis, tiling.cols, tiling.log,
+                  A(a.scale), tiling.non_temporal, static_cast<A*>(scratch));
   }
   if (tiling.non_temporal) store_fence();
 }
 
 template <class T>
-void backward(const SoftmaxTiling& tiling, const SoftmaxArgs& a, float*, int64_t begin, int64_t end) {
+void backward(const SoftmaxTiling& tiling, const SoftmaxArgs& a, void*, int64_t begin, int64_t end) {
   auto y = static_cast<const T*>(a.in), dy = static_cast<const T*>(a.dy);
   auto dx = static_cast<T*>(a.out);
   for (int64_t i = begin; i < end; ++i) {
-    const auto [at, width] = strip_of(tiling, i);
-    Strip<T> values{y + at, tiling.inner, width, end_of(tiling, y, y == dx)};
-    Strip<T> gradients{dy + at, tiling.inner, width, end_of(tiling, dy, dy == dx)};
-    backward_strip(values, gradients, dx + at, tiling.cols, tiling.log, float(a.scale), tiling.non_temporal);
+    const StripItem item = strip_of(tiling, i);
+    Strip<T> values = strip_at(tiling, y, tiling.in, item, y == dx);
+    Strip<T> gradients = strip_at(tiling, dy, tiling.dy, item, dy == dx);
+    backward_strip(values, gradients, dx + tiling.out.offset_of(item.outer) + item.column, tiling.out.axis, tiling.cols,
+                   tiling.log, Accumulator<T>(a.scale), tiling.non_temporal);
   }
   if (tiling.non_temporal) store_fence();
 }
@@ -42,7 +51,7 @@ void backward(const SoftmaxTiling& tiling, const SoftmaxArgs& a, float*, int64_t
 }  // namespace
 
 extern const SoftmaxLoops softmax_strip_loops;
-const SoftmaxLoops softmax_strip_loops = {{forward<float>, nullptr, forward<float16>, forward<bfloat16>},
-                                          {backward<float>, nullptr, backward<float16>, backward<bfloat16>}};
+const SoftmaxLoops softmax_strip_loops = {{forward<float>, forward<double>, forward<float16>, forward<bfloat16>},
+                                          {backward<float>, backward<double>, backward<float16>, backward<bfloat16>}};
 
 }  // namespace minidnn::MINIDNN_ISA

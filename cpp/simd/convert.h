@@ -249,6 +249,25 @@ inline __attribute__((always_inline)) void each(const float16* a, const float16*
   }
 }
 
+// Copy n <= kStep elements. load_step() sets the rest of `to` to zero. Masked vectors of floats take less time than
+// copies of a variable length.
+template <class T> inline __attribute__((always_inline)) void load_step(const T* from, T* to, int64_t n) {
+  if constexpr (sizeof(T) == 4) {
+    for (int64_t i = 0; i < kStep; i += kFloats)
+      store(to + i, i < n ? load_first(from + i, min_of<int64_t>(n - i, kFloats)) : Floats{});
+  } else {
+    __builtin_memset(to, 0, kStep * sizeof(T));
+    __builtin_memcpy(to, from, size_t(n) * sizeof(T));
+  }
+}
+template <class T> inline __attribute__((always_inline)) void store_step(const T* from, T* to, int64_t n) {
+  if constexpr (sizeof(T) == 4) {
+    for (int64_t i = 0; i < n; i += kFloats) store_first(to + i, min_of<int64_t>(n - i, kFloats), load(from + i));
+  } else {
+    __builtin_memcpy(to, from, size_t(n) * sizeof(T));
+  }
+}
+
 // Computes any number n of elements by calls of loop(a, b, out, count), where count is a multiple of kStep.
 template <class T, class Loop>
 inline __attribute__((always_inline)) void map_all(const T* a, const T* b, T* out, int64_t n, bool non_temporal,
@@ -256,11 +275,11 @@ inline __attribute__((always_inline)) void map_all(const T* a, const T* b, T* ou
   alignas(64) T results[kSpan];
   // Computes count <= kStep elements, in buffers that are padded with zeros.
   auto padded_step = [&](int64_t i, int64_t count) {
-    T as[kStep] = {}, bs[kStep] = {};
-    __builtin_memcpy(as, a + i, size_t(count) * sizeof(T));
-    __builtin_memcpy(bs, b + i, size_t(count) * sizeof(T));
+    alignas(64) T as[kStep], bs[kStep];
+    load_step(a + i, as, count);
+    load_step(b + i, bs, count);
     loop(as, bs, results, kStep);
-    __builtin_memcpy(out + i, results, size_t(count) * sizeof(T));
+    store_step(results, out + i, count);
   };
   int64_t i = 0;
   if (non_temporal) {

@@ -186,16 +186,6 @@ template <class T> void add_terms(Sum<float>& sum, const T* y, const T* dy, int6
   for (; i + 2 * kPair <= n; i += 2 * kPair) sum.add(term(i) + term(i + kPair));
   for (; i < n; i += kPair) sum.add(term(i));
 }
-template <> [[maybe_unused]] void add_terms(Sum<float>& sum, const float16* y, const float16* dy, int64_t n, bool log) {
-  alignas(64) float ys[kSpan], dys[kSpan];
-  for (int64_t i = 0, count; i < n; i += count) {
-    count = min_of(kSpan, n - i);
-    widen<Order::lanes>(y + i, ys, count);
-    widen<Order::lanes>(dy + i, dys, count);
-    add_terms<float>(sum, ys, dys, count, log);
-  }
-}
-
 [[maybe_unused]] void add_terms(Sum<double>& sum, const double* y, const double* dy, int64_t n, bool log) {
   add_all<double>(sum, n, [=](int64_t i) __attribute__((always_inline)) {
     return log ? load(dy + i) : load(dy + i) * load(y + i);
@@ -207,25 +197,36 @@ template <class T> Accumulator<T> gradient_sum(const T* y, const T* dy, int64_t 
   Sum<Accumulator<T>> sum;
   add_terms(sum, y, dy, whole, log);
   if (whole < cols) {
-    T ys[kStep] = {}, dys[kStep] = {};
-    __builtin_memcpy(ys, y + whole, size_t(cols - whole) * sizeof(T));
-    __builtin_memcpy(dys, dy + whole, size_t(cols - whole) * sizeof(T));
+    alignas(64) T ys[kStep], dys[kStep];
+    load_step(y + whole, ys, cols - whole);
+    load_step(dy + whole, dys, cols - whole);
     add_terms(sum, ys, dys, kStep, log);
   }
   return total<Accumulator<T>>(sum);
 }
+// Computes dx[i] = f(y[i], dy[i]) for n elements, a multiple of kStep.
+template <class T, class F>
+inline __attribute__((always_inline)) void each_gradient(const T* y, const T* dy, T* dx, int64_t n, F f) {
+  each(y, dy, dx, n, f);
+}
+template <class F>
+inline __attribute__((always_inline)) void each_gradient(const float16* y, const float16* dy, float16* dx, int64_t n,
+                                                         F f) {
+  for (int64_t i = 0; i < n; i += kFloats) store_floats(dx + i, f(load_floats(y + i), load_floats(dy + i)));
+}
 template <class T>
 void gradient(const T* y, const T* dy, T* dx, int64_t n, bool log, Accumulator<T> all, Accumulator<T> scale,
               bool non_temporal) {
-  using A = Accumulator<T>;
   // map_all() has five calls of a loop, of which one is hot.
   if (log)
     map_all(y, dy, dx, n, non_temporal, [=](const T* y, const T* dy, T* dx, int64_t n) __attribute__((noinline)) {
-      each(y, dy, dx, n, [=](A y, A dy) __attribute__((always_inline)) { return log_gradient(y, dy, all) * scale; });
+      each_gradient(y, dy, dx, n,
+                    [=](auto y, auto dy) __attribute__((always_inline)) { return log_gradient(y, dy, all) * scale; });
     });
   else
     map_all(y, dy, dx, n, non_temporal, [=](const T* y, const T* dy, T* dx, int64_t n) __attribute__((noinline)) {
-      each(y, dy, dx, n, [=](A y, A dy) __attribute__((always_inline)) { return y * (dy - all) * scale; });
+      each_gradient(y, dy, dx, n,
+                    [=](auto y, auto dy) __attribute__((always_inline)) { return y * (dy - all) * scale; });
     });
 }
 void gradient_in_cache(const float* y, const float* dy, float* dx, int64_t n, bool log, float sum, float scale) {

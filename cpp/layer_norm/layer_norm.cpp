@@ -210,15 +210,18 @@ double row_norm_bytes(const LayerNormProblem& p) {
 }
 double row_norm_flop(const LayerNormProblem& p) { return double(p.x.numel()) * (p.backward ? 12 : 8); }
 
-void sum_parameter_gradients(const float* sums, int64_t samples, int64_t channels, const LayerNormArgs& a) {
+template <class Acc>
+void sum_parameter_gradients(const Acc* sums, int64_t samples, int64_t channels, const LayerNormArgs& a) {
   for (int64_t c = 0; c < channels; ++c) {
     double dscale = 0, dbias = 0;
     for (int64_t i = 0; i < samples; ++i) {
       dscale += double(sums[(i * channels + c) * 2]);
       dbias += double(sums[(i * channels + c) * 2 + 1]);
     }
-    static_cast<float*>(a.dscale)[c] = float(dscale), static_cast<float*>(a.dbias)[c] = float(dbias);
+    static_cast<Acc*>(a.dscale)[c] = Acc(dscale), static_cast<Acc*>(a.dbias)[c] = Acc(dbias);
   }
 }
+template void sum_parameter_gradients(const float*, int64_t, int64_t, const LayerNormArgs&);
+template void sum_parameter_gradients(const double*, int64_t, int64_t, const LayerNormArgs&);
 
 }  // namespace minidnn

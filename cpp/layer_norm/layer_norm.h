@@ -54,7 +54,8 @@ double row_norm_flop(const LayerNormProblem&);
 // elements of the row. `scale` and `bias` may be null. `y` may be x.
 NormStatistics row_statistics(const float* x, int64_t n, double eps, bool centered);
 void normalize_span(const float* x, const NormStatistics&, const float* scale, const float* bias, float* y, int64_t n);
-// Computes dscale and dbias from sums[samples][channels][2] by adding over the samples.
-void sum_parameter_gradients(const float* sums, int64_t samples, int64_t channels, const LayerNormArgs&);
+// Computes dscale and dbias from sums[samples][channels][2] by adding over the samples. Acc is float or double.
+template <class Acc>
+void sum_parameter_gradients(const Acc* sums, int64_t samples, int64_t channels, const LayerNormArgs&);
 
 }  // namespace minidnn

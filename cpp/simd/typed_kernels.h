@@ -6,8 +6,11 @@
 
 namespace minidnn::cpu {
 
-// The table type Kernels must have the members f32, bf16 and f16: the kernels for float32, bfloat16 and float16.
+// The table type Kernels must have the members f32, bf16 and f16: the kernels for float32, bfloat16 and float16. It may
+// have f64.
 template <class Kernels> const auto& typed_kernels(const Kernels& all, DType t) {
+  if constexpr (requires { all.f64; })
+    if (t == DType::float64) return all.f64;
   return t == DType::float32 ? all.f32 : t == DType::bfloat16 ? all.bf16 : all.f16;
 }
 

@@ -14,31 +14,28 @@ struct NormPlanes {
 };
 
 struct LayerNormKernels {
-  // May be null. Layer and RMS norm have one number per element of the row, group norm one per channel.
+  // Parameters and statistics are float64 for rows of float64, else float32. Parameters may be null. Layer and RMS norm
+  // have one per element of the row, group norm one per channel.
   struct Forward {
-    const void* x;
-    const float *scale, *bias;
-    float eps;
-    void* y;
-    float* mean;  // where the mean is written; null for RMS norm
-    float* inv_std;
+    const void *x, *scale, *bias;
+    double eps;
+    void *y, *mean, *inv_std;  // RMS norm has no mean: `mean` is null
   };
   struct Backward {
-    const void *x, *dy;
-    const float* scale;
-    float mean, inv_std;  // `mean` is 0 for RMS norm.
+    const void *x, *dy, *scale;
+    double mean, inv_std;  // `mean` is 0 for RMS norm.
     void* dx;
   };
   struct Typed {
     // Normalizes a row of n elements. Writes y, the mean and inv_std.
     void (*forward)(const Forward&, int64_t n);
-    // Computes the gradient of a row of n elements. Writes dx, and adds to dscale[n] and dbias[n]. For RMS norm, dbias
-    // is null.
-    void (*backward)(const Backward&, int64_t n, float* dscale, float* dbias);
+    // Computes the gradient of a row of n elements. Writes dx, and adds to the sums dscale[n] and, except for RMS norm
+    // (not `centered`), to dbias[n] after them.
+    void (*backward)(const Backward&, int64_t n, void* sums, bool centered);
     void (*forward_planes)(const Forward&, const NormPlanes&);
     // Computes dx of a row of group norm. Writes sums[channels][2]: the sum of dy * x_hat and the sum of dy.
-    void (*backward_planes)(const Backward&, const NormPlanes&, float* sums);
-  } f32, bf16, f16;
+    void (*backward_planes)(const Backward&, const NormPlanes&, void* sums);
+  } f32, bf16, f16, f64;
   // The two steps of `forward` for float32: layer_norm.h describes them.
   NormStatistics (*statistics)(const float* x, int64_t n, float eps, bool centered);
   void (*normalize)(const float* x, const NormStatistics&, const float* scale, const float* bias, float* y, int64_t n);

@@ -52,7 +52,7 @@ struct Reference final : Engine<LossProblem> {
   std::string why_not(const LossProblem&, const Device&) const override { return ""; }
   double estimate_us(const LossProblem& p, const Device& d) const override {
     double threads_at_work = std::clamp(double(p.rows()) / std::max(d.sm_count, 1), 0.01, 1.0);
-    return roofline_us(loss_flop(p), loss_bytes(p), d, 0.2 * threads_at_work);
+    return roofline_us(loss_flop(p), loss_bytes(p), d, 0.08 * threads_at_work);
   }
   size_t workspace_bytes(const LossProblem& p, const Device&, const Config&) const override {
     return loss_workspace(p);

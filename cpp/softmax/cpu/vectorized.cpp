@@ -18,6 +18,9 @@ constexpr int64_t kNarrowest = 16, kWidest = 256;
 constexpr int64_t kStripFloats = 65536;
 // Up to this length of a row, exponentials are kept in scratch memory. For longer rows, each is computed twice.
 constexpr int64_t kRowFloats = 131072;
+// The least bytes of a row whose gradient is written with non-temporal stores. Its cache lines at both ends are written
+// in two parts. Gradients of rows of 968 bytes took twice as long with non-temporal stores as without (2026-11).
+constexpr int64_t kStreamedRow = 8192;
 constexpr int64_t kGrain = 8192;  // the least number of elements that one thread processes
 
 int64_t whole(int64_t n) { return ceil_div(n, kWholeColumns) * kWholeColumns; }
@@ -48,9 +51,12 @@ SoftmaxTiling tiling_of(const SoftmaxProblem& p) {
   if (p.masked != SoftmaxMask::none) c.mask = row_layout(p, p.mask, outer);
   c.log = p.log;
   c.dense = is_dense(p.in) && std::ranges::all_of(tensors, equal_strides);
-  c.non_temporal = (c.dense || rows) && cpu::non_temporal(double(p.in.numel() * itemsize(p.in.dtype)));
+  const int64_t item = itemsize(p.in.dtype);
   const bool blocks = c.dense && p.in.dtype != DType::float64;  // whether the problem may be divided into blocks
-  if (rows && (c.cols > kLongestShortRow || p.masked != SoftmaxMask::none || !blocks)) {
+  const bool whole_rows = rows && (c.cols > kLongestShortRow || p.masked != SoftmaxMask::none || !blocks);
+  const bool streams = whole_rows ? !backward || c.cols * item >= cpu::work_size(kStreamedRow) : c.dense;
+  c.non_temporal = streams && cpu::non_temporal(double(p.in.numel() * item));
+  if (whole_rows) {
     c.kind = SoftmaxTiling::rows;
     c.items = c.outer;
     bool keeps = !backward && (c.cols <= cpu::work_size(kRowFloats) || p.masked != SoftmaxMask::none);

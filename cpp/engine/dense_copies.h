@@ -10,8 +10,7 @@
 
 namespace minidnn {
 
-// Copies of a tensor to other strides on the CPU, by the engine of transform that is expected to be the fastest.
-// cpp/transform/tensor_copy.cpp defines both functions.
+// Copies of a tensor to other strides on the CPU. cpp/transform/tensor_copy.cpp defines both functions.
 using TensorCopy = std::function<void(const void* from, void* to)>;
 TensorCopy tensor_copy(const TensorDesc& from, const TensorDesc& to, const Device&);
 double tensor_copy_us(const TensorDesc& from, const TensorDesc& to, const Device&);

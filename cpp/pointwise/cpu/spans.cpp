@@ -35,8 +35,15 @@ template <class F> void for_each_strided_span(const ElementIndexing& w, const Po
 
 // Copies n elements of `bytes` bytes, whose distances are the strides `from_step` and `to_step`.
 void copy_elements(const char* from, int64_t from_step, char* to, int64_t to_step, int64_t n, int64_t bytes) {
-  if (from_step == 1 && to_step == 1 && n * bytes >= 64) {
-    std::memcpy(to, from, size_t(n * bytes));
+  if (from_step == 1 && to_step == 1 && n * bytes >= 8) {
+    // Short rows are copied by words, the last of which may overlap the one before it.
+    const int64_t all = n * bytes;
+    if (all > 64) {
+      std::memcpy(to, from, size_t(all));
+      return;
+    }
+    for (int64_t k = 0; k + 8 < all; k += 8) std::memcpy(to + k, from + k, 8);
+    std::memcpy(to + all - 8, from + all - 8, 8);
     return;
   }
   auto copy = [=]<class Word>(Word) {

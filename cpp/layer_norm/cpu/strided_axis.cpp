@@ -171,7 +171,7 @@ struct StridedAxis final : Engine<LayerNormProblem> {
   double estimate_us(const LayerNormProblem& p, const Device& d) const override {
     // Channels that do not fill vectors take more time, above all those of 16 bits, which are loaded one by one.
     const double channels = double(p.x.shape[1]), rest = double(p.x.shape[1] % 32);
-    const double used = itemsize(p.x.dtype) == 2 ? channels / (channels + 4 * rest) : std::min(1., channels / 12);
+    const double used = itemsize(p.x.dtype) == 2 ? channels / (channels + 3 * rest) : std::min(1., channels / 12);
     return roofline_us(row_norm_flop(p) / 8, row_norm_bytes(p), d, 0.6 * used);
   }
   size_t workspace_bytes(const LayerNormProblem& p, const Device& d, const Config&) const override {

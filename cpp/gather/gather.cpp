@@ -42,7 +42,24 @@ void check_indices(const GatherProblem& p, const Tensor& index) {
 
 }  // namespace
 
+namespace {
+template <class T> bool all_in_range(const T* index, int64_t n, int64_t rows) {
+  T low = 0, high = 0;
+  for (int64_t k = 0; k < n; ++k) {
+    low = min_of(low, index[k]);
+    high = max_of(high, index[k]);
+  }
+  return low >= -rows && high < rows;
+}
+}  // namespace
+
 void Family<GatherProblem>::check(const GatherProblem& p, const GatherArgs& a) {
+  if (is_row_major(p.index) && p.rows() > 0) {
+    const int64_t n = p.index.numel();
+    if (p.index.dtype == DType::int32 ? all_in_range(static_cast<const int32_t*>(a.index), n, p.rows())
+                                      : all_in_range(static_cast<const int64_t*>(a.index), n, p.rows()))
+      return;
+  }
   const char* call = p.direction == GatherDirection::backward ? "gather_backward" : "gather";
   for (int64_t k = 0; k < p.index.numel(); ++k) {
     if (gather_row(p, a.index, k) >= 0) continue;
@@ -137,8 +154,11 @@ GatherOrder sort_indices(const GatherProblem& p, const GatherArgs& a, void* work
   // For each index, the row of x that it selects, or -1 if the index is out of range.
   int32_t* const rows = o.order + n;
   std::fill(o.starts, o.starts + p.rows() + 1, 0);
-  for (int64_t k = 0; k < n; ++k)
-    if ((rows[k] = int32_t(gather_row(p, a.index, k))) >= 0) ++o.starts[rows[k]];
+  const bool in_order = is_row_major(p.index);
+  for (int64_t k = 0; k < n; ++k) {
+    rows[k] = int32_t(gather_row_at(p, a.index, in_order ? k : p.index.offset_of(k)));
+    if (rows[k] >= 0) ++o.starts[rows[k]];
+  }
   int32_t sum = 0;
   for (int64_t r = 0; r <= p.rows(); ++r) sum += std::exchange(o.starts[r], sum);
   // Each entry of row r increments starts[r], so in the end it is the index in `order` at which row r + 1 begins.

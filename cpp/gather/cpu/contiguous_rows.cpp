@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.gather.contiguous_rows: gathers from row-major tensors. The forward function copies one contiguous slice of x per
 // index. Each row of dx is the sum of the slices of dy whose index selects this row.
+#include <algorithm>
+
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/gather/gather.h"
+#include "cpp/pointwise/pointwise.h"
 
 namespace minidnn {
 namespace cpu::gather {
@@ -12,29 +15,188 @@ namespace {
 
 // The smallest number of bytes that a thread gets.
 constexpr int64_t kGrainBytes = 65536;
+// The number of indices that are read at a time.
+constexpr int64_t kIndices = 512;
 // The number of elements of a row that are summed at a time.
 constexpr int64_t kColumns = 512;
+// The gradient adds slices of fewer bytes to dx in the order of the indices, which need not be sorted.
+constexpr int64_t kShortBytes = 64;
+// The number of sums of the gradient of a short 16-bit slice that are kept as floats.
+constexpr int64_t kSums = 4096;
 
-template <class T> void sum_rows(const GatherRows& g, const GatherArgs& a, const GatherOrder& o) {
-  const int64_t columns = cpu::work_size(kColumns);
-  const int64_t grain = max_of<int64_t>(cpu::work_size(kGrainBytes) / (g.span * int64_t(sizeof(T))), 1);
-  cpu::parallel_for(g.outer * g.rows, grain, [&](int64_t begin, int64_t end) {
-    Accumulator<T> sums[kColumns];
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t outer = i / g.rows, row = i - outer * g.rows;
-      const T* dy = static_cast<const T*>(a.from) + outer * g.indices * g.span;
-      for (int64_t c = 0; c < g.span; c += columns) {
-        const int64_t n = min_of(columns, g.span - c);
-        std::fill(sums, sums + n, Accumulator<T>(0));
-        for (int32_t j = o.starts[row]; j < o.starts[row + 1]; ++j) {
-          const T* line = dy + o.order[j] * g.span + c;
-          for (int64_t k = 0; k < n; ++k) sums[k] += Accumulator<T>(line[k]);
-        }
-        T* dx = static_cast<T*>(a.to) + i * g.span + c;
-        for (int64_t k = 0; k < n; ++k) dx[k] = T(sums[k]);
+// Copies `bytes` bytes. A call of memcpy takes longer than the copy if there are few.
+void copy_slice(const char* from, char* to, int64_t bytes) {
+  const auto ends = [&](auto size) {
+    constexpr int64_t kSize = decltype(size)::value;
+    char first[kSize], last[kSize];
+    std::memcpy(first, from, kSize);
+    std::memcpy(last, from + bytes - kSize, kSize);
+    std::memcpy(to, first, kSize);
+    std::memcpy(to + bytes - kSize, last, kSize);
+  };
+  if (bytes > 32) std::memcpy(to, from, size_t(bytes));
+  else if (bytes >= 16) ends(std::integral_constant<int, 16>());
+  else if (bytes >= 8) ends(std::integral_constant<int, 8>());
+  else if (bytes >= 4) ends(std::integral_constant<int, 4>());
+  else
+    for (int64_t i = 0; i < bytes; ++i) to[i] = from[i];
+}
+
+template <class T> void copy_words(const char* from, char* to, const int32_t* rows, int64_t n) {
+  for (int64_t j = 0; j < n; ++j)
+    std::memcpy(to + j * int64_t(sizeof(T)), from + rows[j] * int64_t(sizeof(T)), sizeof(T));
+}
+void copy_slices(const char* from, char* to, const int32_t* rows, int64_t n, int64_t bytes) {
+  if (bytes <= 8 && (bytes & (bytes - 1)) == 0)
+    return with_word(bytes, [&](auto type) { copy_words<typename decltype(type)::type>(from, to, rows, n); });
+  for (int64_t j = 0; j < n; ++j) copy_slice(from + rows[j] * bytes, to + j * bytes, bytes);
+}
+// Only find(), which does not check indices, passes an index out of range. It selects zeros.
+void copy_slices_or_zeros(const char* from, char* to, const int32_t* rows, int64_t n, int64_t bytes) {
+  for (int64_t j = 0; j < n; ++j) {
+    if (rows[j] < 0) std::memset(to + j * bytes, 0, size_t(bytes));
+    else copy_slice(from + rows[j] * bytes, to + j * bytes, bytes);
+  }
+}
+
+// Reads the rows that the indices [begin, end) select: -1 for an index out of range. Returns whether all are in range.
+bool read_rows(const GatherProblem& p, const void* index, int64_t begin, int64_t end, int32_t* rows) {
+  int32_t lowest = 0;
+  for (int64_t k = begin; k < end; ++k) {
+    rows[k - begin] = int32_t(gather_row_at(p, index, k));
+    lowest = min_of(lowest, rows[k - begin]);
+  }
+  return lowest == 0;
+}
+
+void copy_selected(const GatherProblem& p, const GatherRows& g, const GatherArgs& a) {
+  const int64_t bytes = g.span * int64_t(itemsize(p.x.dtype)), block = cpu::work_size(kIndices);
+  const int64_t grain = max_of<int64_t>(cpu::work_size(kGrainBytes) / bytes, 1);
+  cpu::parallel_for(g.outer * g.indices, grain, [&](int64_t begin, int64_t end) {
+    int32_t rows[kIndices];
+    int64_t first = 0, last = 0;  // the indices whose rows are in `rows`
+    bool in_range = true;
+    const char* from = static_cast<const char*>(a.from) + begin / g.indices * g.rows * bytes;
+    for (int64_t i = begin, k = begin % g.indices, n; i < end; i += n) {
+      if (k < first || k >= last) {
+        // The block begins at a multiple of its size, so that the next slices can use it.
+        first = k / block * block;
+        last = min_of(first + block, g.indices);
+        in_range = read_rows(p, a.index, first, last, rows);
       }
+      n = min_of(last - k, end - i);
+      const auto copy = in_range ? copy_slices : copy_slices_or_zeros;
+      copy(from, static_cast<char*>(a.to) + i * bytes, rows + (k - first), n, bytes);
+      k += n;
+      if (k < g.indices) continue;
+      k = 0;
+      from += g.rows * bytes;
     }
   });
+}
+
+// The gradient visits ranges of rows of dx. If x has several outer indices, a range has all rows of some of them.
+template <class Visit> void each_range(const GatherRows& g, int64_t itemsize, Visit&& visit) {
+  const int64_t unit = g.outer > 1 ? g.rows : 1;
+  const int64_t bytes = (g.rows + g.indices) * g.span * itemsize / (g.rows / unit);
+  cpu::parallel_for(g.outer * g.rows / unit,
+                    max_of<int64_t>(cpu::work_size(kGrainBytes) / max_of<int64_t>(bytes, 1), 1),
+                    [&](int64_t begin, int64_t end) { visit(begin * unit, end * unit); });
+}
+
+// Adds short slices to sums in the order of the indices. The sums are dx itself, or float sums that are rounded to dx.
+template <class T> void add_short(const GatherProblem& p, const GatherRows& g, const GatherArgs& a, void* workspace) {
+  using Sum = Accumulator<T>;
+  const int64_t span = g.span;
+  // Each index is read only once, because another thread may write to the tensor of indices at the same time.
+  int32_t* const rows = static_cast<int32_t*>(workspace);
+  read_rows(p, a.index, 0, g.indices, rows);
+  each_range(g, sizeof(T), [&](int64_t begin, int64_t end) {
+    Sum buffer[sizeof(T) == sizeof(Sum) ? 1 : kSums];
+    for (int64_t i = begin, n; i < end; i += n) {
+      const int64_t outer = i / g.rows, row = i - outer * g.rows;
+      n = min_of(g.rows - row, end - i);
+      T* const dx = static_cast<T*>(a.to) + i * span;
+      Sum* sums = buffer;
+      if constexpr (sizeof(T) == sizeof(Sum)) sums = dx;
+      std::fill(sums, sums + n * span, Sum(0));
+      const T* dy = static_cast<const T*>(a.from) + outer * g.indices * span;
+      const auto add = [&](int64_t width) __attribute__((always_inline)) {
+        for (int64_t j = 0; j < g.indices; ++j) {
+          const int64_t at = rows[j] - row;
+          if (uint64_t(at) >= uint64_t(n)) continue;  // an index out of range is -1
+          for (int64_t c = 0; c < width; ++c) sums[at * width + c] += Sum(dy[j * width + c]);
+        }
+      };
+      if (span == 1) add(1);
+      else add(span);
+      if constexpr (sizeof(T) != sizeof(Sum))
+        for (int64_t c = 0; c < n * span; ++c) dx[c] = T(sums[c]);
+    }
+  });
+}
+
+// Sums all slices of one row after the other, and writes zeros between the rows that are selected.
+template <class T> void sum_rows(const GatherProblem& p, const GatherRows& g, const GatherArgs& a, void* workspace) {
+  using Sum = Accumulator<T>;
+  const GatherOrder o = sort_indices(p, a, workspace);
+  const auto read = element_spans(p.x.dtype).read;
+  const auto write = element_spans(p.x.dtype).write;
+  // The rows that any index selects, in memory that sort_indices() no longer uses.
+  int32_t* const selected = o.order + g.indices;
+  int64_t count = 0;
+  for (int64_t r = 0; r < g.rows; ++r)
+    if (o.starts[r] < o.starts[r + 1]) selected[count++] = int32_t(r);
+
+  const int64_t columns = cpu::work_size(kColumns);
+  each_range(g, sizeof(T), [&](int64_t begin, int64_t end) {
+    Sum sums[kColumns], line[kColumns];
+    for (int64_t i = begin, n; i < end; i += n) {
+      const int64_t outer = i / g.rows, low = i - outer * g.rows, high = min_of(g.rows, low + end - i);
+      n = high - low;
+      const T* dy = static_cast<const T*>(a.from) + outer * g.indices * g.span;
+      T* const dx = static_cast<T*>(a.to) + outer * g.rows * g.span;
+      int64_t done = low;  // the rows before this one are written
+      const auto zero_until = [&](int64_t row) {
+        std::memset(dx + done * g.span, 0, size_t((row - done) * g.span) * sizeof(T));
+      };
+      for (const int32_t* s = std::lower_bound(selected, selected + count, low); s < selected + count && *s < high;
+           ++s) {
+        const int64_t row = *s, from = o.starts[row], to = o.starts[row + 1];
+        zero_until(row);
+        done = row + 1;
+        T* const out = dx + row * g.span;
+        if (to - from == 1) {
+          copy_slice(reinterpret_cast<const char*>(dy + o.order[from] * g.span), reinterpret_cast<char*>(out),
+                     g.span * int64_t(sizeof(T)));
+          continue;
+        }
+        for (int64_t c = 0; c < g.span; c += columns) {
+          const int64_t m = min_of(columns, g.span - c);
+          read(dy + o.order[from] * g.span + c, 1, m, sums);
+          for (int64_t j = from + 1; j < to; ++j) {
+            const T* slice = dy + o.order[j] * g.span + c;
+            if constexpr (sizeof(T) == sizeof(Sum)) {
+              for (int64_t k = 0; k < m; ++k) sums[k] += slice[k];
+            } else {
+              read(slice, 1, m, line);
+              for (int64_t k = 0; k < m; ++k) sums[k] += line[k];
+            }
+          }
+          write(sums, m, out + c, false);
+        }
+      }
+      zero_until(high);
+    }
+  });
+}
+
+template <class T> void gradient(const GatherProblem& p, const GatherRows& g, const GatherArgs& a, void* workspace) {
+  // Float sums are worth their conversion if many of them are not zero. Each range has at most g.rows of them.
+  const bool in_place = sizeof(T) == sizeof(Accumulator<T>);
+  const bool few_sums = g.rows * g.span <= kSums && g.rows <= 4 * g.indices;
+  if (g.span * int64_t(sizeof(T)) < kShortBytes && (in_place || few_sums)) add_short<T>(p, g, a, workspace);
+  else sum_rows<T>(p, g, a, workspace);
 }
 
 }  // namespace
@@ -55,24 +217,8 @@ struct ContiguousRows final : Engine<GatherProblem> {
     GatherRows g;
     gather_rows(p, g);
     return make_plan<GatherProblem>([p, g](const GatherArgs& a, void* workspace, Stream) {
-      if (p.direction == GatherDirection::backward) {
-        const GatherOrder o = sort_indices(p, a, workspace);
-        return with_floating(p.x.dtype, [&](auto type) { sum_rows<typename decltype(type)::type>(g, a, o); });
-      }
-      const int64_t bytes = g.span * int64_t(itemsize(p.x.dtype));
-      cpu::parallel_for(g.outer * g.indices, max_of<int64_t>(cpu::work_size(kGrainBytes) / bytes, 1),
-                        [&](int64_t begin, int64_t end) {
-                          for (int64_t i = begin; i < end; ++i) {
-                            const int64_t outer = i / g.indices, row = gather_row(p, a.index, i - outer * g.indices);
-                            char* to = static_cast<char*>(a.to) + i * bytes;
-                            if (row < 0)
-                              // Only find(), which does not check indices, passes an index out of range.
-                              std::memset(to, 0, size_t(bytes));
-                            else
-                              std::memcpy(to, static_cast<const char*>(a.from) + (outer * g.rows + row) * bytes,
-                                          size_t(bytes));
-                          }
-                        });
+      if (p.direction == GatherDirection::forward) return copy_selected(p, g, a);
+      with_floating(p.x.dtype, [&](auto type) { gradient<typename decltype(type)::type>(p, g, a, workspace); });
     });
   }
 };

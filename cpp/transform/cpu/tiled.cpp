@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.transform.tiled: copies, casts and scaling of contiguous spans of the result. If x and the result are contiguous
-// along different dimensions, the engine first transposes a tile of x, by vectors, into a buffer that fits the
-// first-level cache.
+// cpu.transform.tiled: copies, casts and scaling of spans of the result. If x and the result are contiguous along
+// different dimensions, the engine first transposes a tile of x, by vectors, into a buffer that fits the first-level
+// cache. Spans with gaps, and pairs of dtypes that have no loop of their own, pass through buffers of the types in which
+// elements are computed.
 #include <algorithm>
 #include <bit>
 
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
+#include "cpp/pointwise/pointwise.h"
 #include "cpp/simd/non_temporal.h"
 #include "cpp/transform/cpu/tiled_kernel.h"
 #include "cpp/transform/transform.h"
@@ -28,8 +30,9 @@ struct Dim {
   int64_t size, x, y;
 };
 
-// A copy as loops over two-dimensional tiles. `outer` has the dimensions outside a tile. `across` is contiguous in y.
-// If it is not contiguous in x, tiles are transposed, and `along` is contiguous in x.
+// A copy as loops over two-dimensional tiles. `outer` has the dimensions outside a tile. `across` has the smallest
+// stride in y. If it is contiguous in y, and another dimension is contiguous in x, tiles are transposed, and `along` is
+// that dimension.
 struct Loops {
   int outers = 0;
   Dim outer[kMaxRank]{};
@@ -38,13 +41,13 @@ struct Loops {
   int64_t tile_across = 1, tile_along = 1;
 };
 
-// Describes a copy as loops over two-dimensional tiles in `l` and returns "". Otherwise returns the reason.
-std::string parse(const TransformProblem& p, Loops& l) {
+Loops loops_of(const TransformProblem& p) {
+  Loops l;
   Dim dims[kMaxRank];
   int n = 0;
   for (int i = 0; i < p.y.rank; ++i)
     if (p.y.shape[i] != 1) dims[n++] = {p.y.shape[i], p.x.stride[i], p.y.stride[i]};
-  std::sort(dims, dims + n, [](const Dim& a, const Dim& b) { return a.y > b.y; });
+  std::sort(dims, dims + n, [](const Dim& a, const Dim& b) { return std::abs(a.y) > std::abs(b.y); });
   int merged = 0;
   for (int i = 0; i < n; ++i) {
     Dim* last = merged ? &dims[merged - 1] : nullptr;
@@ -54,20 +57,17 @@ std::string parse(const TransformProblem& p, Loops& l) {
   }
   n = merged;
   const int64_t bytes = itemsize(p.x.dtype);
-  if (n > 0) {
-    if (dims[n - 1].y != 1) return "needs a result that is contiguous along a dimension";
-    l.across = dims[--n];
-    l.transposed = l.across.x != 1;
-  }
+  if (n > 0) l.across = dims[--n];
   if (n > 0) {
     auto along = dims + n - 1;
-    if (l.transposed) along = std::find_if(dims, dims + n, [](const Dim& d) { return d.x == 1; });
-    if (along == dims + n) return "needs an x that is contiguous along a dimension";
+    if (l.across.x != 1 && l.across.y == 1) {
+      const auto contiguous = std::find_if(dims, dims + n, [](const Dim& d) { return d.x == 1; });
+      l.transposed = contiguous != dims + n;
+      if (l.transposed) along = contiguous;
+    }
     l.along = *along;
     std::copy(along + 1, dims + n, along);
     --n;
-  } else if (l.transposed) {
-    return "needs an x that is contiguous along a dimension";
   }
   l.outers = n;
   std::copy(dims, dims + n, l.outer);
@@ -80,43 +80,102 @@ std::string parse(const TransformProblem& p, Loops& l) {
     l.tile_across = min_of(l.across.size, elements);
     l.tile_along = min_of(l.along.size, max_of<int64_t>(elements / l.tile_across, 1));
   }
-  return "";
+  return l;
 }
 
+// Returns the loop for a pair of dtypes, or null if it has none.
 TransformLoop loop_for(const TransformProblem& p) {
   const TransformKernels& k = transform_kernels();
   int64_t from = int64_t(p.x.dtype), to = int64_t(p.y.dtype);
+  if (p.x.dtype == DType::boolean) return nullptr;
   if (from == to && !p.scaled) return k.copy[std::countr_zero(uint64_t(itemsize(p.x.dtype)))];
   if (from > int64_t(DType::uint8) || to > int64_t(DType::bfloat16)) return nullptr;
   return (p.scaled ? k.scale : k.cast)[from][to];
+}
+
+// Copies the bits of spans whose elements are x_step apart in x, and y_step in y.
+template <class T> void copy_strided(const TransformSpans& r, int64_t x_step, int64_t y_step) {
+  for (int64_t i = 0; i < r.rows; ++i) {
+    const T* x = static_cast<const T*>(r.x) + i * r.x_pitch;
+    T* y = static_cast<T*>(r.y) + i * r.y_pitch;
+    for (int64_t k = 0; k < r.n; ++k) y[k * y_step] = x[k * x_step];
+  }
+}
+
+// Computes out = alpha * x, or out = alpha * x + beta * y if y is not null. `out` may be x or y.
+template <class T> void scale(const void* x, const void* y, void* out, int64_t n, const TransformArgs& a) {
+  const T *const xs = static_cast<const T*>(x), *const ys = static_cast<const T*>(y);
+  T* const to = static_cast<T*>(out);
+  const T alpha = T(a.alpha), beta = T(a.beta);
+  if (y)
+    for (int64_t i = 0; i < n; ++i) to[i] = alpha * xs[i] + beta * ys[i];
+  else
+    for (int64_t i = 0; i < n; ++i) to[i] = alpha * xs[i];
+}
+
+// Casts or scales spans through buffers: reads elements in the type in which x is computed, casts them, and writes them
+// from the type in which y is computed. Contiguous elements that have this type in memory need no buffer.
+void convert_strided(const TransformProblem& p, const TransformSpans& r, int64_t x_step, int64_t y_step,
+                     const TransformArgs& a) {
+  const DType from = p.x.dtype, to = p.y.dtype, of_y = compute_dtype(to);
+  const ElementSpans &x_spans = element_spans(from), &y_spans = element_spans(to);
+  // Scaling computes in the type of y and rounds once, at the end.
+  const CastSpan cast = from == to ? nullptr : cast_on_span(compute_dtype(from), p.scaled ? of_y : to);
+  const bool needs_read = compute_dtype(from) != from || x_step != 1, y_is_computed = of_y == to && y_step == 1;
+  const bool needs_write = !y_is_computed || r.non_temporal;
+  const auto scale_span = of_y == DType::float64 ? scale<double> : scale<float>;
+  alignas(64) double read[kPointwiseSpan], values[kPointwiseSpan], old[kPointwiseSpan];
+  for (int64_t i = 0; i < r.rows; ++i)
+    for (int64_t k = 0; k < r.n; k += kPointwiseSpan) {
+      const int64_t n = min_of(kPointwiseSpan, r.n - k);
+      const char* x = static_cast<const char*>(r.x) + (i * r.x_pitch + k * x_step) * int64_t(itemsize(from));
+      char* y = static_cast<char*>(r.y) + (i * r.y_pitch + k * y_step) * int64_t(itemsize(to));
+      const void *result = x, *before = nullptr;
+      if (needs_read) {
+        x_spans.read(x, x_step, n, read);
+        result = read;
+      }
+      void* const out = needs_write ? static_cast<void*>(values) : y;
+      if (cast) {
+        cast(result, p.scaled ? values : out, n);
+        result = p.scaled ? values : out;
+      }
+      if (p.scaled) {
+        if (p.reads_y) {
+          before = y_is_computed ? static_cast<const void*>(y) : old;
+          if (!y_is_computed) y_spans.read(y, y_step, n, old);
+        }
+        scale_span(result, before, out, n, a);
+        result = out;
+      }
+      if (y_step != 1) y_spans.write_strided(result, n, y, y_step);
+      else if (needs_write) y_spans.write(result, n, y, r.non_temporal);
+    }
+}
+
+// Whether spans pass through no buffers of another type.
+bool is_direct(const TransformProblem& p, const Loops& l) {
+  return loop_for(p) && l.across.y == 1 && (l.across.x == 1 || l.transposed);
 }
 
 }  // namespace
 
 struct Tiled final : Engine<TransformProblem> {
   std::string name() const override { return "cpu.transform.tiled"; }
-  std::string why_not(const TransformProblem& p, const Device&) const override {
-    if (p.x.dtype == DType::boolean) return "bool is not supported";
-    if (!loop_for(p))
-      return cat(
-          "supports casts and scaling from float32, float16, bfloat16, int8 and uint8 to float32, float16 and bfloat16 "
-          "only; got ",
-          minidnn::name(p.x.dtype), " to ", minidnn::name(p.y.dtype));
-    Loops loops;
-    return parse(p, loops);
-  }
+  std::string why_not(const TransformProblem&, const Device&) const override { return ""; }
   // The estimate assumes twice the rate of copies of the device (copy_gb_s). A dense copy is 2.5 times as fast as with
   // the reference engine, which reaches 20 GB/s (measured on 2 Zen 3 cores, 2026-11).
   double estimate_us(const TransformProblem& p, const Device& d) const override {
-    return roofline_us(0, transform_bytes(p), d, 2);
+    return roofline_us(0, transform_bytes(p), d, is_direct(p, loops_of(p)) ? 2 : 0.6);
   }
   std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device&,
                                                 const Config&) const override {
-    Loops loops;
-    parse(p, loops);
+    const Loops loops = loops_of(p);
     const int64_t x_bytes = itemsize(p.x.dtype), y_bytes = itemsize(p.y.dtype);
-    const bool non_temporal = cpu::non_temporal(double(p.y.numel() * y_bytes));
-    const TransformLoop loop = loop_for(p);
+    const bool non_temporal = loops.across.y == 1 && cpu::non_temporal(double(p.y.numel() * y_bytes));
+    const TransformLoop loop = is_direct(p, loops) ? loop_for(p) : nullptr;
+    // A copy of bools writes 0 or 1, whatever bytes x has.
+    const bool copies_bits = p.x.dtype == p.y.dtype && !p.scaled && p.x.dtype != DType::boolean;
     const TransformTranspose transpose = transform_kernels().transpose[std::countr_zero(uint64_t(x_bytes))];
     const auto finish = transform_kernels().finish;
     const bool reads_y = p.reads_y;
@@ -137,7 +196,7 @@ struct Tiled final : Engine<TransformProblem> {
           rest /= tiles_across;
           const int64_t j = rest % tiles_along * loops.tile_along;
           rest /= tiles_along;
-          int64_t x_at = i * loops.across.x + j * loops.along.x, y_at = i + j * loops.along.y;
+          int64_t x_at = i * loops.across.x + j * loops.along.x, y_at = i * loops.across.y + j * loops.along.y;
           for (int k = loops.outers - 1; k >= 0; --k) {
             const Dim& d = loops.outer[k];
             x_at += rest % d.size * d.x;
@@ -146,6 +205,7 @@ struct Tiled final : Engine<TransformProblem> {
           }
           const int64_t across = min_of(loops.tile_across, loops.across.size - i);
           const int64_t along = min_of(loops.tile_along, loops.along.size - j);
+          int64_t x_step = loops.across.x;
           TransformSpans spans{static_cast<const char*>(a.x) + x_at * x_bytes,
                                static_cast<char*>(a.y) + y_at * y_bytes,
                                along,
@@ -154,15 +214,20 @@ struct Tiled final : Engine<TransformProblem> {
                                loops.along.y,
                                non_temporal};
           if (loops.transposed) {
-            transpose(spans.x, loops.across.x, tile, across, along);
+            transpose(spans.x, x_step, tile, across, along);
             spans.x = tile;
             spans.x_pitch = across;
+            x_step = 1;
           }
-          if (spans.x_pitch == across && spans.y_pitch == across) {
+          if (spans.x_pitch == across * x_step && spans.y_pitch == across * loops.across.y) {
             spans.n *= along;
             spans.rows = 1;
           }
-          loop(spans, scale);
+          if (loop) loop(spans, scale);
+          else if (copies_bits)
+            with_word(x_bytes,
+                      [&](auto type) { copy_strided<typename decltype(type)::type>(spans, x_step, loops.across.y); });
+          else convert_strided(p, spans, x_step, loops.across.y, a);
         }
         if (non_temporal) finish();
       });

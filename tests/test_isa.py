@@ -45,7 +45,7 @@ BLOCK_BYTES = 2**28  # of the values of cases that one process checks
 
 
 def run(isa: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYMINIDNN_CPU_ISA": isa} | environment
+    environment = os.environ | {"PYMINIDNN_CPU_ISA": isa, "PYTHONPATH": str(HERE.parent / "benchmarks")} | environment
     return subprocess.run([sys.executable, *arguments], env=environment, cwd=HERE, capture_output=True, text=True)
 
 

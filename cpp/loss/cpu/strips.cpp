@@ -65,7 +65,7 @@ struct Strips final : Engine<LossProblem> {
     return "";
   }
   // Loops compute whole vectors, so the estimate counts the rows that a strip could have. Each row costs as much as 8
-  // classes besides. Measured on 2 Zen 3 cores (2026-11): 2 times the rates of the device where rows are adjacent, half
+  // classes besides. Measured on 2 Zen 4 cores (2026-11): 2 times the rates of the device where rows are adjacent, half
   // of that where they are gathered.
   double estimate_us(const LossProblem& p, const Device& d) const override {
     const LossTiling t = tiling_of(p);

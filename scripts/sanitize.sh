@@ -40,7 +40,7 @@ target=all
 [ $# = 0 ] || target=_C
 settings=(-DMINIDNN_BUILD_TESTS=ON -DPython_EXECUTABLE="$(command -v python)" -Dpybind11_DIR="$(python -m pybind11 --cmakedir)")
 if [ -n "$part" ]; then
-  isa=$(python -c "from pyminidnn import _C; print(_C.cpu_isa().removeprefix('x86-64-').removesuffix('-amx'))")
+  isa=$(python -c "from pyminidnn import _C; print(_C.cpu_isa().removeprefix('x86-64-').removesuffix('-amx').removesuffix('-bf16'))")
   settings+=(-DMINIDNN_SANITIZED_ISA="$isa" -G Ninja -S . -B "$build")
 else
   settings+=(--preset "$kind")

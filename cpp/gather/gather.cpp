@@ -40,9 +40,6 @@ void check_indices(const GatherProblem& p, const Tensor& index) {
   if (!index.place().is_cuda && !is_stand_in(index)) Family<GatherProblem>::check(p, {nullptr, index.data});
 }
 
-}  // namespace
-
-namespace {
 template <class T> bool all_in_range(const T* index, int64_t n, int64_t rows) {
   T low = 0, high = 0;
   for (int64_t k = 0; k < n; ++k) {
@@ -154,9 +151,9 @@ GatherOrder sort_indices(const GatherProblem& p, const GatherArgs& a, void* work
   // For each index, the row of x that it selects, or -1 if the index is out of range.
   int32_t* const rows = o.order + n;
   std::fill(o.starts, o.starts + p.rows() + 1, 0);
-  const bool in_order = is_row_major(p.index);
+  const bool row_major = is_row_major(p.index);
   for (int64_t k = 0; k < n; ++k) {
-    rows[k] = int32_t(gather_row_at(p, a.index, in_order ? k : p.index.offset_of(k)));
+    rows[k] = int32_t(gather_row_at(p, a.index, row_major ? k : p.index.offset_of(k)));
     if (rows[k] >= 0) ++o.starts[rows[k]];
   }
   int32_t sum = 0;

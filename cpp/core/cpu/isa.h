@@ -15,8 +15,8 @@
 
 namespace minidnn::cpu {
 
-// v4_bf16 is v4 with the dot products of AVX512-BF16, which gemm_microkernel.h has. v4_amx is v4_bf16 with the tile
-// registers of AMX for bfloat16, which bf16_products.h has.
+// v4_bf16 is v4 with the dot products of AVX512-BF16, which gemm_microkernel.h has. v4_amx is v4 with the tile registers
+// of AMX for bfloat16, which bf16_products.h has.
 enum class Isa { v2, v3, v4, v4_bf16, v4_amx, native };
 constexpr Isa kAllIsas[] = {Isa::v4_amx, Isa::v4_bf16, Isa::v4, Isa::v3, Isa::v2, Isa::native};  // the best first
 

@@ -77,7 +77,7 @@ AUDIT = [
         "the results of two tiles overlap between threads",
     ),
     Mutant(
-        "A11", "layer_norm/cpu/contiguous_rows.cpp", "std::fill_n(dscale, «2 * n», 0.f)", "n",
+        "A11", "layer_norm/cpu/contiguous_rows.cpp", "std::fill_n(of_section, «2 * n», Acc(0))", "n",
         "layer norm backward: the sums of dbias are not cleared",
     ),
     Mutant(
@@ -147,12 +147,11 @@ AUDIT = [
         "float32 partial sums of 4096 terms instead of 32",
     ),
     Mutant(
-        "B04", "gather/cpu/contiguous_rows.cpp", "sums[k] += «Accumulator<T>(line[k])»",
-        "Accumulator<T>(T(sums[k] + Accumulator<T>(line[k]))) - sums[k]",
+        "B04", "gather/cpu/contiguous_rows.cpp", "sums[k] += «line[k]»", "Sum(T(sums[k] + line[k])) - sums[k]",
         "gather_backward: sums in the 16 bits of the operands",
     ),
     Mutant(
-        "B05", "loss/cpu/vectorized.cpp", "loss_count<float>(p, a, team)", "float(p.rows())",
+        "B05", "loss/cpu/targets.h", "float(«count»)", "p.rows()",
         "cross entropy backward: the mean counts ignored rows too",
     ),
     # Mutant B06 (a deliberate error in the library) was replaced, because no test could notice its first version: in lp

@@ -142,9 +142,13 @@ def test_absorbed(name: str, dtype: str, device: str) -> None:
     graph = fused.graph(x, r, p)
     if dtype == "float64" and engines_of(graph) != ["library_op"]:
         pytest.skip("the estimate of the reference engine grows with its options")
-    assert engines_of(graph) == ["library_op"], graph.why()
+    # A softmax of short rows takes about as long in row_reduction, which the estimates may choose.
+    assert "softmax" in name or engines_of(graph) == ["library_op"], graph.why()
     assert len(graph._ended().nodes) == nodes
-    got, apart = listed(fused(x, r, p)), listed(function(x, r, p))
+    with forced(graph, "library_op") as count:
+        assert count == 1, graph.why()
+        got = listed(fused(x, r, p))
+    apart = listed(function(x, r, p))
     precise = [t.to(dtype="float64") if isinstance(t, dnn.DeviceTensor) else t for t in (x, r)]
     exact = listed(function(*precise, {k: v.to(dtype="float64") for k, v in p.items()}))
     for g, a, e in zip(got, apart, exact, strict=True):

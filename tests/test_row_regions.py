@@ -529,7 +529,7 @@ def test_sums_of_many_elements_are_accurate(device: str) -> None:
 
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
     code = """
-import sys; sys.path.insert(0, "tests")
+import sys; sys.path[:0] = ["tests", "benchmarks"]
 import hashlib
 from test_row_regions import *
 for name in STATISTICS:

@@ -75,13 +75,16 @@ int main() {
   check(product(1024, 1024, 1024, "y"), true, Row::no, false, false);
   check(product(1024, 1024, 1024, "bay"), true, Row::no, true, false);
   check(product(1024, 1024, 1024, "", DType::float64), false, Row::no, true, false);
-  // b is packed, because its elements are converted from bfloat16 to float32.
-  check(product(1024, 1024, 1024, "", DType::bfloat16), false, Row::no, false, false);
+  // Elements of 16 bits are converted while they are packed. Pairs of bfloat16 along k need no conversion.
+  check(product(1024, 1024, 1024, "", DType::float16), false, Row::no, false, false);
+  check(product(1024, 1024, 1024, "", DType::bfloat16), false, Row::no, gemm_has_pairs(), false);
+  check(product(1024, 1024, 1023, "", DType::bfloat16), false, Row::no, false, false);
   // Few tiles use each panel (group of columns) of b, so packing does not pay.
   check(product(2 * rows, 1024, 1024), false, Row::no, true, true);
   check(product(1, 2048, 2048), false, Row::wide, true, true);
   check(product(1, 2048, 2048, "b"), false, Row::dots, true, false);
-  check(product(1, 2048, 2048, "", DType::bfloat16), false, Row::no, false, false);
+  check(product(1, 2048, 2048, "", DType::bfloat16), false, Row::wide, false, true);
+  check(product(1, 2048, 2048, "b", DType::float16), false, Row::dots, false, false);
   check(product(100, 333, 1000), false, Row::no, true, false);
   check(product(100, 333, 1), false, Row::no, false, false);
   std::cout << (failures ? "FAILED" : "ok") << std::endl;

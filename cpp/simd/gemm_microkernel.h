@@ -141,6 +141,23 @@ MINIDNN_PER_ISA(GemmKernels, gemm_kernels)
 // cycle (measured on Sapphire Rapids, 2026-11).
 inline bool gemm_has_pairs() { return cpu::isa() == cpu::Isa::v4_bf16; }
 
+// Returns the functions that pack operands of type T for products in float32 or float64, or as pairs of bfloat16.
+template <class T> const auto& gemm_packing(bool pairs) {
+  const GemmKernels& kernels = gemm_kernels();
+  if constexpr (__is_same(T, double)) return kernels.f64;
+  else if constexpr (__is_same(T, float)) return kernels.f32;
+  else if constexpr (__is_same(T, float16)) return kernels.from_f16;
+  else return pairs ? kernels.pairs : kernels.from_bf16;
+}
+// Returns the function that multiplies the first `rows` rows and `columns` columns of a tile of floats or of pairs.
+inline auto gemm_multiply(bool pairs, int64_t rows, int64_t columns) {
+  const GemmKernels& kernels = gemm_kernels();
+  if (rows == kernels.f32.rows && 2 * columns <= kernels.f32.columns)
+    return pairs ? kernels.narrow_pairs : kernels.narrow;
+  if (pairs) return kernels.multiply_pairs[rows - 1];
+  return rows < kernels.f32.rows ? kernels.few_rows[rows - 1] : kernels.f32.multiply;
+}
+
 // Returns the function of GemmKernels::finish for operands of type T and results of type Y.
 template <class T, class Y> auto gemm_finish() {
   const int of_operands = __is_same(T, float) ? 0 : __is_same(T, float16) ? 1 : 2;

@@ -143,18 +143,15 @@ template <class T, class Y> struct Product {
   }
   // Multiplies the first `used` rows and `width` columns of a tile. `b` is not null if b is read in place.
   void multiply(const GemmTile<Acc>& t, int64_t used, int64_t width, const T* b) const {
-    const bool narrow = used == tile_rows && 2 * width <= tile_columns;
+    const bool several = tiling.row == PackedTiling::Row::no;
     if constexpr (sizeof(T) < sizeof(Acc)) {
       if (b)
         return row_kernels_of<T>().multiply(
             {t.segments, t.count, t.steps, t.a, t.a_step, b, t.b_step, t.to, t.pitch, t.add});
-      if (tiling.row != PackedTiling::Row::no) return row_kernels_of<T>().multiply_packed(t);
-      if (tiling.pairs) return (narrow ? gemm_kernels().narrow_pairs : gemm_kernels().multiply_pairs[used - 1])(t);
+      if (!several) return row_kernels_of<T>().multiply_packed(t);
     }
-    if constexpr (sizeof(Acc) == 4) {
-      if (narrow && tiling.row == PackedTiling::Row::no) return gemm_kernels().narrow(t);
-      if (used < tile_rows) return gemm_kernels().few_rows[used - 1](t);
-    }
+    if constexpr (sizeof(Acc) == 4)
+      if (several) return gemm_multiply(tiling.pairs, used, width)(t);
     kernel.multiply(t);
   }
   static const Acc* same(const T* from) { return reinterpret_cast<const Acc*>(from); }
@@ -171,8 +168,7 @@ template <class T, class Y> struct Product {
       const int64_t width = rows ? tile_rows : tile_columns;
       for (int64_t n = 0; n < length; ++n)
         for (int64_t i = 0; i < width; ++i) to[n * width + i] = i < count ? Acc(from[i * unit + n * step]) : Acc(0);
-    } else if constexpr (std::is_same_v<T, float16>) with(gemm_kernels().from_f16);
-    else with(tiling.pairs ? gemm_kernels().pairs : gemm_kernels().from_bf16);
+    } else with(gemm_packing<T>(tiling.pairs));
   }
 
   void finish(int64_t batch, int64_t row, int64_t column, int64_t rows, int64_t columns, Acc* sums,

@@ -66,11 +66,6 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
       pack_chunk(from + n * w_in, some, std::min(several, end - n), count,
                  [&](const Phase& phase) { return destination(phase) + n / pair * kernel.columns; });
   }
-  template <class T> auto packing_of() const {
-    if constexpr (std::is_same_v<T, float16>) return kernels.from_f16.pack;
-    else if constexpr (std::is_same_v<T, bfloat16>) return pairs ? kernels.pairs.pack : kernels.from_bf16.pack;
-    else return kernel.pack;
-  }
   // A constant size lets the compiler emit moves instead of a call of memcpy.
   void copy_row(const float* from, float* to) const {
     if (kernel.columns == 32) std::memcpy(to, from, 32 * sizeof(float));
@@ -100,7 +95,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
       for (const ConvTap& tap : phase.taps) {
         if (by_lines)
           for (int64_t n = 0; n < length; ++n) copy_row(rows + (n * taps + tap.w - lowest_tap) * width, to + n * width);
-        else packing_of<T>()(from + tap.w, w_out, w_in, count, length, to);
+        else gemm_packing<T>(pairs).pack(from + tap.w, w_out, w_in, count, length, to);
         to += units * width;
       }
     }
@@ -221,9 +216,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     finish.beta = 1;
     const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
     const int64_t channel = group * columns + first;
-    const auto multiply = 2 * count <= kernel.columns ? (pairs ? kernels.narrow_pairs : kernels.narrow)
-                          : pairs                     ? kernels.multiply_pairs[kernel.rows - 1]
-                                                      : kernel.multiply;
+    const auto multiply = gemm_multiply(pairs, kernel.rows, count);
     char* y = static_cast<char*>(args.out) + channel * out.channel * size;
     const char* c =
         args.residual ? static_cast<const char*>(args.residual) + channel * g.residual.channel * size : nullptr;
@@ -315,8 +308,8 @@ struct ImplicitGemm final : PlanEngine<ImplicitGemmTiling, ImplicitGemmPlan> {
     // cost.
     const int64_t half = gemm_kernels().f32.columns / 2,
                   steps = in.channels * (ImplicitGemmTiling::merges(g) ? g.window[2] : 1);
-    // The transposition of pixels and results adds a quarter to the time of the matrix product. With 16 bits, the copy
-    // of a channels-first input does so, too.
+    // The transposition of pixels and results adds a quarter to the time of the matrix product. The copy of a
+    // channels-first input of 16 bits adds as much.
     const bool copies = operand_dtype(p) != DType::float32 && in.channel != 1;
     const double transposing = copies || ImplicitGemmTiling::transposes(p, g) ? 1.25 : 1;
     const double waste = transposing * wasted(out.channels, half) * (1 + 4 / double(steps));

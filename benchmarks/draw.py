@@ -37,7 +37,7 @@ class Limits:
     """The approximate largest size of a problem."""
 
     batch: int
-    elements: int  # of a tensor
+    elements: int  # elements of a tensor
     functions: int  # elements of a tensor of activation, pad, random and local contrast norm
     copies: int  # elements of a tensor of transform, whose oracle loops over elements in Python
     products: int  # multiplications of a convolution or matrix product
@@ -88,6 +88,13 @@ def channels(rng: Rng, most: int = 2048) -> int:
 
 def floating(rng: Rng) -> str:
     return one_of(rng, ("f32", "f32", "f32", "bf16", "bf16", "f16", "f64"))
+
+
+def arithmetic(rng: Rng, dtype: str, to_float32: float) -> str:
+    """How a product is computed and written. `to_float32` is the probability of a float32 result of 16-bit operands."""
+    if dtype == "f32":
+        return " math=ieee" if chance(rng, 0.7) else ""
+    return " to=f32" if dtype in ("bf16", "f16") and chance(rng, to_float32) else ""
 
 
 def limited(shape: list[int], most: float, keep: int = 1) -> list[int]:
@@ -218,10 +225,7 @@ def conv(rng: Rng, limits: Limits) -> str | None:
             tail += " bias"
         if chance(rng, 0.4):
             tail += f" activation={one_of(rng, ('relu', 'relu', 'leaky_relu', 'tanh', 'sigmoid', 'gelu', 'silu'))}"
-    if dtype == "f32" and chance(rng, 0.7):
-        tail += " math=ieee"
-    if dtype in ("bf16", "f16") and chance(rng, 0.15):
-        tail += " to=f32"
+    tail += arithmetic(rng, dtype, to_float32=0.15)
     return f"conv {direction} {dtype} {text}{tail}"
 
 
@@ -251,11 +255,7 @@ def matmul(rng: Rng, limits: Limits) -> str | None:
         text += " bias"
     if chance(rng, 0.3):
         text += f" activation={one_of(rng, ('relu', 'gelu', 'silu', 'tanh'))}"
-    if dtype == "f32" and chance(rng, 0.7):
-        text += " math=ieee"
-    if dtype in ("bf16", "f16") and chance(rng, 0.2):
-        text += " to=f32"
-    return text
+    return text + arithmetic(rng, dtype, to_float32=0.2)
 
 
 def pooling(rng: Rng, limits: Limits) -> str | None:

@@ -162,8 +162,8 @@ double Im2colEngine::estimate_us(const ConvProblem& p, const Device& d) const {
   const Im2colTiling tiling(p, d, images_of(configs(p, d).front()));
   double chunks = double(ceil_div(p.y.shape[0], tiling.images));
   // For the time estimate: the speed of the loops that copy to and from the im2col matrix, as a fraction of the speed
-  // of a plain copy. GPUs were measured at 0.03 to 0.4, because these loops are strided. On a CPU, elements count, not
-  // bytes.
+  // of a plain copy. GPUs were measured at 0.03 to 0.4, because these loops are strided. On a CPU, the
+  // time depends on the number of elements, not of bytes.
   const DType dtype = operand_dtype(p);
   const double rate = d.place.is_cuda ? 0.1 : 0.5 * std::min(1.0, double(itemsize(dtype)) / 4);
   double moving = tiling.moves() ? roofline_us(0, tiling.moved_bytes(dtype), d, rate) : 0;

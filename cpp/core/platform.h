@@ -29,7 +29,7 @@ int at_fork(void (*before)(), void (*in_parent)(), void (*in_child)());
 
 int64_t memory_bytes();            // the memory of the machine
 int64_t free_memory_bytes();       // the part of it that nothing uses
-int64_t last_level_cache_bytes();  // of the CPU; 0 if unknown
+int64_t last_level_cache_bytes();  // the size of the last cache before memory, or 0 if it is unknown
 std::string processor_name();  // the model of the CPU, such as "AMD EPYC 9R14 96-Core Processor", or "cpu" if unknown
 // Returns uninitialised memory, or null if there is none. free_aligned() frees it. The alignment is a power of two.
 void* allocate_aligned(size_t bytes, size_t alignment);

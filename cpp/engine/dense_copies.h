@@ -37,7 +37,7 @@ template <class P> class DenseCopiesEngine : public Engine<P> {
     const Choice c = choose(p, d);
     struct Step {
       CopiedTensor<P> tensor;
-      size_t offset;  // of the copy in the workspace
+      size_t offset;  // from the start of the workspace to the copy, in bytes
       TensorCopy copy;
     };
     std::vector<Step> inputs, outputs;

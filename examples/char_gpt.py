@@ -4,14 +4,13 @@
 Its text is made here: sums such as "7+8=15", each in a line. The loss begins at the logarithm of the alphabet's size.
 At best, it is that of the random digits before "=", because all behind it can be known. Gradients are explicit calls.
 
-    python examples/char_gpt.py [--device cuda] [--seconds 60]
+    python examples/char_gpt.py [--device cuda] [--steps 1000]
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -100,15 +99,16 @@ def main() -> None:
     """Trains, and prints the loss and a sample."""
     parser = argparse.ArgumentParser(description="Trains a small GPT on sums of two numbers.")
     parser.add_argument("--device", default="cuda" if dnn.device_count() else "cpu", help="'cpu' or 'cuda'")
-    parser.add_argument("--seconds", type=float, default=40, help="of training; default: 40")
+    parser.add_argument("--steps", type=int, default=1000, help="of training; default: 1000")
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     codes = np.array([ALPHABET.index(c) for c in text_of(rng, 20000)])
     p = parameters_of(rng, options.device)
     state: dict[str, Any] = {}
     print(f"{sum(t.size for t in p.values())} parameters; log({len(ALPHABET)}) = {math.log(len(ALPHABET)):.2f}")
-    begin, step, losses = time.perf_counter(), 0, []
-    while (done := (time.perf_counter() - begin) / options.seconds) < 1:
+    losses = []
+    for step in range(options.steps):
+        rate = 3e-3 * min(1, 4 * (1 - step / options.steps))
         first = rng.integers(0, len(codes) - LENGTH - 1, (BATCH, 1)) + np.arange(LENGTH + 1)
         tokens, wanted = (dnn.asarray(codes[at], device=options.device) for at in (first[:, :-1], first[:, 1:]))
         kept: list[Any] = []
@@ -116,13 +116,12 @@ def main() -> None:
         loss, lse = dnn.cross_entropy_forward(logits, wanted.reshape((-1,)))
         dlogits = dnn.cross_entropy_backward(np.float32(1), logits, wanted.reshape((-1,)), lse)
         g = backward(p, tokens, dlogits.reshape((BATCH, LENGTH, -1)), kept)
-        F.adam_step([p[name] for name in p], [g[name] for name in p], state, lr=3e-3 * min(1, 4 * (1 - done)))
+        F.adam_step([p[name] for name in p], [g[name] for name in p], state, lr=rate)
         losses.append(loss.item())
         if step % 100 == 0:
             print(f"step {step:4}: loss {losses[-1]:.3f}")
-        step += 1
     best = 2 * math.log(10) / 7  # two of seven characters are random digits
-    print(f"step {step:4}: loss {np.mean(losses[-20:]):.3f}; the random digits alone have {best:.3f}")
+    print(f"step {options.steps:4}: loss {np.mean(losses[-20:]):.3f}; the random digits alone have {best:.3f}")
     print(sample(p, "2+3=05\n7+8=", 2, options.device))
 
 

@@ -5,14 +5,13 @@ Its text is made here: sentences such as "the cats hear the dog.", in which the 
 begins at the logarithm of the alphabet's size. At best, it is that of the random choices of words. In training, each
 chunk of text begins with the states at the end of the chunk before. Gradients are explicit calls.
 
-    python examples/char_lstm.py [--device cuda] [--seconds 20]
+    python examples/char_lstm.py [--device cuda] [--steps 1000]
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -94,7 +93,7 @@ def main() -> None:
     """Trains, prints the loss and a sample, and compares a stream with the whole sequence."""
     parser = argparse.ArgumentParser(description="Trains a small LSTM on sentences.")
     parser.add_argument("--device", default="cuda" if dnn.device_count() else "cpu", help="'cpu' or 'cuda'")
-    parser.add_argument("--seconds", type=float, default=20, help="of training; default: 20")
+    parser.add_argument("--steps", type=int, default=1000, help="of training; default: 1000")
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     text = text_of(rng, 20000)
@@ -103,21 +102,21 @@ def main() -> None:
     state: dict[str, Any] = {}
     states: States = None
     print(f"{sum(t.size for t in p.values())} parameters; log({len(ALPHABET)}) = {math.log(len(ALPHABET)):.2f}")
-    begin, step, losses = time.perf_counter(), 0, []
-    while (done := (time.perf_counter() - begin) / options.seconds) < 1:
+    losses = []
+    for step in range(options.steps):
+        rate = 1e-2 * min(1, 3 * (1 - step / options.steps))
         first = step * LENGTH % (rows.shape[1] - LENGTH - 1)
         codes, wanted = (
             dnn.asarray(np.ascontiguousarray(rows[:, at : at + LENGTH]), device=options.device)
             for at in (first, first + 1)
         )
         loss, g, states = train(p, codes, wanted, states)
-        F.adam_step([p[name] for name in p], [g[name] for name in p], state, lr=1e-2 * min(1, 3 * (1 - done)))
+        F.adam_step([p[name] for name in p], [g[name] for name in p], state, lr=rate)
         losses.append(loss)
         if step % 100 == 0:
             print(f"step {step:4}: loss {loss:.3f}")
-        step += 1
     best = math.log(4 * 3 * 4 * 2 * 2) * 20000 / len(text)
-    print(f"step {step:4}: loss {np.mean(losses[-20:]):.3f}; the random words alone have {best:.3f}")
+    print(f"step {options.steps:4}: loss {np.mean(losses[-20:]):.3f}; the random words alone have {best:.3f}")
     print(sample(p, "the ", 120, rng, options.device))
 
     whole, _ = forward(p, codes_of(text[:200], options.device), None)

@@ -80,8 +80,9 @@ def test_a_stream_may_be_dropped_before_its_tensors() -> None:
     be called with a destroyed stream."""
     cupy = pytest.importorskip("cupy")
     handle = dnn.Handle("cuda:0", stream=cupy.cuda.Stream(non_blocking=True))
-    kept = dnn.activation_forward(dnn.full((1 << 20,), -1.0, device="cuda:0"), "relu", handle=handle)
-    dropped = dnn.activation_forward(kept, "relu", handle=handle)
+    with handle:  # the calls of one handle run on one stream, in order
+        kept = dnn.activation_forward(dnn.full((1 << 20,), -1.0, device="cuda:0"), "relu")
+        dropped = dnn.activation_forward(kept, "relu")
     other = cupy.cuda.Stream(non_blocking=True)
     with other:
         there = cupy.from_dlpack(kept)

@@ -116,7 +116,7 @@ def sample(case: Case) -> Sample:
         x = t["x"]
         fresh = exactly(array_of(y.ravel().tolist(), to).reshape(shape), to, x.device)
         if x.layout == "NHWC":
-            order = dnn.empty(shape, layout="NHWC").strides
+            order = dnn.empty(shape, layout="NHWC", device=x.device).strides
             bits = array_of(np.moveaxis(y, 1, -1).ravel().tolist(), to)
             fresh = exactly(bits, to, x.device).as_strided(shape, order)
         return [dnn.transform(x, alpha=ALPHA, beta=BETA, algo=algo, out=fresh)]

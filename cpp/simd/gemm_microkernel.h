@@ -137,9 +137,9 @@ struct GemmKernels {
 
 MINIDNN_PER_ISA(GemmKernels, gemm_kernels)
 
-// Whether products of pairs are faster than products of floats. Processors with AMX issue a vdpbf16ps only every second
-// cycle (measured on Sapphire Rapids, 2026-11).
-inline bool gemm_has_pairs() { return cpu::isa() == cpu::Isa::v4_bf16; }
+// Whether operands of bfloat16 are packed as pairs. multiply_pairs computes their products, or AMX where it is present
+// (bf16_products.h).
+inline bool gemm_has_pairs() { return cpu::isa() == cpu::Isa::v4_bf16 || cpu::isa() == cpu::Isa::v4_amx; }
 
 // Returns the functions that pack operands of type T for products in float32 or float64, or as pairs of bfloat16.
 template <class T> const auto& gemm_packing(bool pairs) {

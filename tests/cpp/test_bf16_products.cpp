@@ -24,6 +24,30 @@ template <class T> std::vector<T> integers(int64_t count, int64_t seed) {
   return v;
 }
 
+bool equal(const auto& x, const auto& y) {
+  bool all = x.size() == y.size();
+  for (size_t i = 0; all && i < x.size(); ++i) all = float(x[i]) == float(y[i]);
+  return all;
+}
+
+// Columns and steps that are no multiples of a tile: zeros follow them.
+void test_edges(const Bf16Kernels& kernels, const std::vector<const bfloat16*>& rows, int64_t columns) {
+  const int64_t steps = int64_t(rows.size()), count = columns - 5, panel = kBf16Lines * steps;
+  std::vector<bfloat16> packed(size_t(columns / kBf16Lines * panel), bfloat16(9.0f)), want = packed;
+  kernels.pack_rows(rows.data(), steps, count, packed.data(), panel);
+  for (int64_t j = 0; j < columns; ++j)
+    for (int64_t k = 0; k < steps; ++k)
+      want[size_t(j / kBf16Lines * panel + k / 2 * 2 * kBf16Lines + j % kBf16Lines * 2 + k % 2)] =
+          j < count ? rows[size_t(k)][j] : bfloat16(0.0f);
+  check(equal(packed, want), "pack_rows of some columns");
+  const int64_t pitch = rows[1] - rows[0], padded = bf16_pitch(count);
+  std::vector<bfloat16> copied(size_t(steps * padded), bfloat16(9.0f)), same(copied.size());
+  kernels.pad_rows(rows[0], pitch, steps, count, copied.data(), padded, padded);
+  for (int64_t k = 0; k < steps; ++k)
+    for (int64_t j = 0; j < count; ++j) same[size_t(k * padded + j)] = rows[size_t(k)][j];
+  check(equal(copied, same), "pad_rows");
+}
+
 // a [rows, steps] as bfloat16 or rounded, b [steps, columns] packed in each way.
 void test(const Bf16Kernels& kernels, int64_t rows, int64_t columns, int64_t steps) {
   const int64_t pitch = steps + 8, b_pitch = columns + 8, c_pitch = columns + 3, panel = kBf16Lines * steps + 64;
@@ -38,14 +62,20 @@ void test(const Bf16Kernels& kernels, int64_t rows, int64_t columns, int64_t ste
   for (int64_t j = 0; j < columns; ++j)
     for (int64_t k = 0; k < steps; ++k) b_columns[size_t(j * steps + k)] = b16[size_t(k * b_pitch + j)];
   kernels.pack_transposed(b_columns.data(), steps, columns, steps, transposed.data(), panel);
-  const auto equal = [](const auto& x, const auto& y) {
-    bool all = true;
-    for (size_t i = 0; i < x.size(); ++i) all = all && float(x[i]) == float(y[i]);
-    return all;
-  };
+  std::vector<const bfloat16*> at(static_cast<size_t>(steps));
+  for (int64_t k = 0; k < steps; ++k) at[size_t(k)] = b16.data() + k * b_pitch;
+  std::vector<bfloat16> from_rows(packed.size());
+  kernels.pack_rows(at.data(), steps, columns, from_rows.data(), panel);
   check(equal(packed, same), "pack");
+  check(equal(packed, from_rows), "pack_rows");
   check(equal(packed, transposed), "pack_transposed");
   check(equal(b_columns, back), "transpose");
+  test_edges(kernels, at, columns);
+  // Panels whose pairs alternate: pair k of all panels, then pair k + 2.
+  std::vector<bfloat16> alternating(size_t(columns * steps));
+  for (int64_t j = 0; j < columns; ++j)
+    for (int64_t k = 0; k < steps; ++k)
+      alternating[size_t((k / 2 * columns + j) * 2 + k % 2)] = b16[size_t(k * b_pitch + j)];
   for (const bool add : {false, true}) {
     auto c = integers<float>(rows * c_pitch, 3);
     const auto before = c;
@@ -61,6 +91,12 @@ void test(const Bf16Kernels& kernels, int64_t rows, int64_t columns, int64_t ste
         right = right && want == c[size_t(i * c_pitch + j)];
       }
     check(right, add ? "multiply with add" : "multiply");
+    auto other = before;
+    kernels.begin();
+    kernels.multiply({rounded.data(), steps, alternating.data(), 2 * kBf16Lines, other.data(), c_pitch, rows, columns,
+                      steps, add, 2 * columns});
+    kernels.end();
+    check(equal(c, other), "multiply with alternating panels");
   }
 }
 

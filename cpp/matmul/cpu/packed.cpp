@@ -2,8 +2,9 @@
 // cpu.matmul.packed: matrix products of any strides. y is divided into blocks, one per thread at a time. The inner
 // dimension k is divided into slices. For each slice, the thread packs panels of b, such as 16 columns each, which stay
 // in the second-level cache while it loops over the rows of a. If the layout of a allows it, a is read without packing.
-// Sums are float32 (float64 for float64 operands). The rounding of an element of y depends neither on its block nor on
-// the number of threads.
+// With AMX, products of bfloat16 are those of bf16_products.h, and both operands are packed in whole tiles. Sums are
+// float32 (float64 for float64 operands). The rounding of an element of y depends neither on its block nor on the number
+// of threads.
 #include <algorithm>
 #include <type_traits>
 
@@ -12,6 +13,7 @@
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/matmul/cpu/packed_tiling.h"
+#include "cpp/simd/bf16_products.h"
 #include "cpp/simd/gemm_microkernel.h"
 
 namespace minidnn {
@@ -64,6 +66,12 @@ template <class T, class Y> struct Product {
       else row_kernels_of<T>().dots(from_a, from_b, b.column, columns, s.k, sums);
       return finish(batch, row, column, 1, columns, sums, pitch);
     }
+    if constexpr (std::is_same_v<T, bfloat16>)
+      if (tiling.amx) {
+        multiply_by_amx({a.at(row, 0), a.row, a.column}, rows, {b.at(0, column), b.row, b.column}, columns, scratch,
+                        sums);
+        return finish(batch, row, column, rows, columns, sums, pitch);
+      }
     // Whether sums of whole tiles may be formed directly in y: rows of y are contiguous, y has the dtype of the sums,
     // and the epilogue changes nothing.
     const bool direct_store = sizeof(Y) == sizeof(Acc) && y.column == 1 && plain();
@@ -130,6 +138,46 @@ template <class T, class Y> struct Product {
       finish(batch, row, column + done_columns, rows, columns - done_columns, sums + done_columns, pitch);
     if (done_rows < rows && done_columns)
       finish(batch, row + done_rows, column, rows - done_rows, done_columns, sums + done_rows * pitch, pitch);
+  }
+
+  // Computes the sums of a block. Operands are packed with zeros up to whole tiles.
+  void multiply_by_amx(const Matrix<const T>& a, int64_t rows, const Matrix<const T>& b, int64_t columns, char* scratch,
+                       float* sums) const {
+    const Bf16Kernels& amx = *bf16_products();
+    bfloat16 *packed_a = reinterpret_cast<bfloat16*>(scratch),
+             *packed_b = reinterpret_cast<bfloat16*>(scratch + tiling.b_at);
+    const int64_t pitch = ceil_div(columns, tile_columns) * tile_columns;
+    amx.begin();
+    for (int64_t from = 0; from < s.k; from += tiling.slice) {
+      const int64_t length = std::min(tiling.slice, s.k - from), steps = ceil_div(length, kBf16Steps) * kBf16Steps;
+      pack_rows_for_amx({a.at(0, from), a.row, a.column}, rows, length, packed_a);
+      for (int64_t j = 0; j < columns; j += tile_columns) {
+        const int64_t width = std::min(tile_columns, columns - j), packed = ceil_div<int64_t>(length, 2);
+        bfloat16* const panel = packed_b + j * steps;
+        float* const pairs_of_panel = reinterpret_cast<float*>(panel);
+        gemm_kernels().pairs.pack(b.at(from, j), b.column, b.row, width, length, pairs_of_panel);
+        std::fill(pairs_of_panel + packed * tile_columns, pairs_of_panel + steps / 2 * tile_columns, 0.0f);
+        amx.multiply({packed_a, 0, panel, 2 * kBf16Lines, sums + j, pitch, ceil_div(rows, kBf16Lines) * kBf16Lines,
+                      ceil_div(width, kBf16Lines) * kBf16Lines, steps, from > 0, 2 * tile_columns});
+      }
+    }
+    amx.end();
+  }
+  // Packs `length` steps of k of rows of a in tiles, with zeros up to whole tiles.
+  void pack_rows_for_amx(const Matrix<const T>& a, int64_t rows, int64_t length, bfloat16* to) const {
+    const Bf16Kernels& amx = *bf16_products();
+    for (int64_t i = 0; i < rows; i += kBf16Lines)
+      for (int64_t k = 0; k < length; k += kBf16Steps, to += kBf16Lines * kBf16Steps) {
+        const int64_t count = std::min(kBf16Lines, rows - i), steps = std::min(kBf16Steps, length - k);
+        if (count < kBf16Lines || (a.column != 1 && steps < kBf16Steps))
+          std::fill_n(to, kBf16Lines * kBf16Steps, bfloat16{});
+        if (a.column == 1) amx.pad_rows(a.at(i, k), a.row, count, steps, to, kBf16Steps, kBf16Steps);
+        else if (a.row == 1 && count == kBf16Lines && steps == kBf16Steps)
+          amx.transpose(a.at(i, k), a.column, steps, count, to, kBf16Steps);
+        else
+          for (int64_t n = 0; n < steps; ++n)
+            for (int64_t j = 0; j < count; ++j) to[j * kBf16Steps + n] = *a.at(i + j, k + n);
+      }
   }
 
   // Calls f(first, count) for chunks of the inner dimension k. If k is not contiguous, chunks are short, so that
@@ -216,7 +264,7 @@ struct Packed final : Engine<MatmulProblem> {
     const PackedTiling tiling(p, d);
     const MatmulSizes s = tiling.s;
     const double waste = s.m && s.n ? wasted(s.m, s.m > 1 ? kernel.rows : 1) * wasted(s.n, kernel.columns / 2) : 1;
-    const double of_pairs = tiling.pairs ? 0.5 : 1;
+    const double of_pairs = tiling.amx ? 0.125 : tiling.pairs ? 0.5 : 1;
     return roofline_us(matmul_flop(p) * waste * of_pairs / 10, matmul_bytes(p), d, 0.85);
   }
   size_t workspace_bytes(const MatmulProblem& p, const Device& d, const Config&) const override {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cpp/core/cpu/work_size.h"
+#include "cpp/simd/bf16_products.h"
 #include "cpp/simd/gemm_microkernel.h"
 
 namespace minidnn {
@@ -11,7 +12,8 @@ namespace cpu::matmul {
 namespace {
 
 // kSlice steps of k are packed at a time, for kBlockPanels groups of columns of b (200 KB with vectors of 32 bytes). If
-// a is packed, too, blocks are wider, so that each packed row of a is used for more columns.
+// a is packed, too, blocks are wider, so that each packed row of a is used for more columns. With AMX, a slice of a panel
+// takes 32 KB.
 constexpr int64_t kSlice = 512, kBlockPanels = 6, kPackedSlice = 256, kPackedPanels = 12;
 // b is not packed if a block of y has at most this number of tiles of rows.
 constexpr int64_t kFewTiles = 2;
@@ -62,6 +64,9 @@ PackedTiling::PackedTiling(const MatmulProblem& problem, const Device& d)
     default:
       tile_columns = wide ? kernels.row_f32.wide.columns : kernels.f32.columns;
   }
+  pairs = p.a.dtype == DType::bfloat16 && row == Row::no && s.k > 1 && gemm_has_pairs();
+  amx = pairs && bf16_products();
+  if (amx) tile_rows = kBf16Lines;
   divide(d);
 
   const size_t size = itemsize(sum_dtype(p.a.dtype));
@@ -71,8 +76,10 @@ PackedTiling::PackedTiling(const MatmulProblem& problem, const Device& d)
     reserved += ceil_div<size_t>(size_t(elements) * size, 64) * 64;
     return at;
   };
-  if (!a_in_place) reserve(block_tiles * tile_rows * slice);
-  b_at = reserve(block_panels * tile_columns * slice);
+  // With AMX, steps are rounded up to kBf16Steps, and take half of `size`.
+  const int64_t steps = amx ? ceil_div(slice, kBf16Steps) * kBf16Steps : slice;
+  if (!a_in_place) reserve(block_tiles * tile_rows * steps);
+  b_at = reserve(block_panels * tile_columns * steps);
   sums_at = reserve(block_tiles * tile_rows * block_panels * tile_columns);
   scratch_bytes = reserved;
   bytes = scratch_bytes * size_t(std::min<int64_t>(d.sm_count, blocks));
@@ -80,12 +87,11 @@ PackedTiling::PackedTiling(const MatmulProblem& problem, const Device& d)
 
 void PackedTiling::divide(const Device& d) {
   const bool same = is_summed_in_its_dtype(p);
-  pairs = p.a.dtype == DType::bfloat16 && row == Row::no && s.k > 1 && gemm_has_pairs();
   tiles = ceil_div(s.m, tile_rows);
   panels = ceil_div(s.n, tile_columns);
-  a_in_place = (pairs ? s.k % 2 == 0 : same) && p.a.stride[p.a.rank - 1] == 1 && s.k > 1;
-  slice = std::min(cpu::work_size(a_in_place ? kSlice : kPackedSlice, kSegment), s.k);
-  block_tiles = std::min(cpu::work_size(kBlockTiles), tiles);
+  a_in_place = !amx && (pairs ? s.k % 2 == 0 : same) && p.a.stride[p.a.rank - 1] == 1 && s.k > 1;
+  slice = std::min(cpu::work_size(a_in_place || amx ? kSlice : kPackedSlice, kSegment), s.k);
+  block_tiles = std::min(cpu::work_size(amx ? kBlockTiles * kGemmRows / kBf16Lines : kBlockTiles), tiles);
   block_panels = std::min(cpu::work_size(a_in_place ? kBlockPanels : kPackedPanels), panels);
   auto count_blocks = [&] {
     blocks_down = ceil_div(tiles, block_tiles);

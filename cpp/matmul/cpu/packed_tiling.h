@@ -36,6 +36,8 @@ struct PackedTiling {
   int64_t slice;
   // True if the operands are multiplied as pairs of bfloat16, which are half as many steps (GemmKernels::pairs).
   bool pairs;
+  // True if pairs are multiplied by AMX (bf16_products.h). A tile then has kBf16Lines rows.
+  bool amx;
   // True if the operand a (or b) is read without packing.
   bool a_in_place, b_in_place;
   // Byte offsets in the scratch memory of a thread, which begins with the packed rows of a.

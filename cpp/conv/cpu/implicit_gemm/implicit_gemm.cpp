@@ -65,6 +65,12 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     for (int64_t n = k; n < end; n += several)
       pack_chunk(from + n * w_in, some, std::min(several, end - n), count,
                  [&](const Phase& phase) { return destination(phase) + n / pair * kernel.columns; });
+    if (end < channels || !amx) return;
+    const int64_t packed = channels / pair;  // the zeros behind the last input channel
+    for (const Phase& phase : some)
+      for (size_t tap = 0; tap < phase.taps.size(); ++tap)
+        std::fill_n(destination(phase) + (int64_t(tap) * units + packed) * kernel.columns,
+                    (units - packed) * kernel.columns, 0.0f);
   }
   // A constant size lets the compiler emit moves instead of a call of memcpy.
   void copy_row(const float* from, float* to) const {
@@ -133,7 +139,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
   void locate_rows(const Phase& phase, int64_t row_of_block, int64_t nowhere, Rows& rows) const {
     const int64_t segments = int64_t(phase.segments.size()), size = input_size(), length = phase.count[2];
     const int64_t segment_bytes = units * merged * kernel.columns * int64_t(sizeof(float));
-    for (int64_t t = 0; t < rows.tiles; ++t)
+    for (int64_t t = 0; t < rows.tiles && !amx; ++t)
       for (int64_t s = 0; s < segments; ++s) rows.segments[t * segments + s].b = s * segment_bytes;
     const int64_t lines[] = {g.images, phase.count[0], phase.count[1]};
     NdIterator<3> line(lines, row_of_block / length);
@@ -160,6 +166,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
       for (int64_t i = 0; i < n; ++i, next()) {
         rows.y[row + i] = y + i * step[2] * out.space[2];
         rows.c[row + i] = c + i * step[2] * g.residual.space[2];
+        if (amx) continue;  // find_pixels() finds the input
         if (transposes_pixels) {
           tile->a[lane] = (row + i) * channels * size;
           continue;
@@ -177,7 +184,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
       }
     }
     // If pixels do not fill the last tile, its remaining rows read zeros.
-    for (; lane > 0; next())
+    for (; lane > 0 && !amx; next())
       for (int64_t s = 0; s < segments; ++s) tile[s].a[lane] = nowhere;
   }
 
@@ -188,7 +195,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     Rows rows;
     rows.segments = reinterpret_cast<GemmSegment*>(scratch);
     if (transposes_pixels) x = transpose_pixels(block, x, reinterpret_cast<float*>(scratch + pixels_at));
-    else x += block.group * units;
+    else x += block.group * (pairs ? channels / 2 : channels);
     for (int64_t panel = block.panel; panel < block.panel + block.panels; ++panel) {
       auto packed = [&](const Phase& phase) { return own + phase.weights_at / (g.groups * panels); };
       if (packs_panels) pack_panel(static_cast<const T*>(args.w), some, block.group, panel, 0, channels, packed);
@@ -197,6 +204,9 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
           rows.count = std::min(block.rows, g.images * volume(phase.count) - block.row);
           rows.tiles = ceil_div(rows.count, kernel.rows);
           locate_rows(phase, block.row, (zeros - x) * int64_t(sizeof(float)), rows);
+          if (amx)
+            find_pixels(phase, block.row, rows.count, reinterpret_cast<const bfloat16*>(x),
+                        reinterpret_cast<const bfloat16*>(zeros), scratch);
         }
         const float* b = packs_panels ? packed(phase) : packed_panel(phase, block.group, panel, weights);
         multiply_panel<T, Y>(rows, int64_t(phase.segments.size()), block.group, panel, args, x, b, scratch);
@@ -216,14 +226,15 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     finish.beta = 1;
     const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
     const int64_t channel = group * columns + first;
-    const auto multiply = gemm_multiply(pairs, kernel.rows, count);
+    const auto multiply = gemm_multiply(pairs && !amx, kernel.rows, count);
+    if (amx) multiply_by_amx(rows.tiles * kernel.rows, segments, count, b, scratch);
     char* y = static_cast<char*>(args.out) + channel * out.channel * size;
     const char* c =
         args.residual ? static_cast<const char*>(args.residual) + channel * g.residual.channel * size : nullptr;
     const char* bias =
         g.has_bias ? static_cast<const char*>(args.bias) + channel * g.bias_stride * int64_t(sizeof(T)) : nullptr;
-    const bool plain = sizeof(Y) == 4 && !bias && !c && finish.plain(), direct_store = nhwc_output && plain;
-    for (int64_t t = 0; t < rows.tiles; ++t) {
+    const bool plain = sizeof(Y) == 4 && !bias && !c && finish.plain(), direct_store = nhwc_output && plain && !amx;
+    for (int64_t t = 0; t < rows.tiles && !amx; ++t) {
       const int64_t row = t * kernel.rows;
       float* to = sums + row * kernel.columns;
       int64_t pitch = kernel.columns;
@@ -282,6 +293,69 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     return to;
   }
 
+  // A pixel of the input, before the shift of a window element: its position and its offset.
+  struct Pixel {
+    int64_t at[kMaxSpatial], origin;
+  };
+  // Finds the input of each group of rows of the product. Adjacent pixels of one image row are read in place, and others
+  // are copied. Pixels at a multiple of 2 KB are copied, too, because they share few sets of the first-level cache.
+  void find_pixels(const Phase& phase, int64_t row_of_block, int64_t count, const bfloat16* x, const bfloat16* zeros,
+                   char* scratch) const {
+    constexpr int64_t kConflict = 1024;  // elements
+    bfloat16* to = reinterpret_cast<bfloat16*>(scratch + pixels_at);
+    Bf16Rows* found = reinterpret_cast<Bf16Rows*>(scratch + amx_rows_at);
+    const int64_t length = phase.count[2], step = in_step[2] * in.space[2];
+    const bool adjacent = channels % kBf16Steps == 0 && step % kConflict != 0;
+    const int64_t lines[] = {g.images, phase.count[0], phase.count[1]};
+    NdIterator<3> line(lines, row_of_block / length);
+    int64_t column = row_of_block % length;
+    for (int64_t row = 0; row < count; row += kBf16Lines, to += kBf16Lines * pixel_pitch) {
+      const int64_t some = std::min(kBf16Lines, count - row);
+      const bool in_line = adjacent && some == kBf16Lines && column + kBf16Lines <= length;
+      Pixel pixels[kBf16Lines];
+      for (int64_t i = 0; i < some; ++i) {
+        Pixel& pixel = pixels[i];
+        pixel = {{line.at[1] * in_step[0], line.at[2] * in_step[1], column * in_step[2]}, line.at[0] * in.image};
+        for (int j = 0; j < kMaxSpatial; ++j) pixel.origin += pixel.at[j] * in.space[j];
+        if (++column == length) {
+          column = 0;
+          line.advance();
+        }
+      }
+      for (size_t s = 0; s < phase.segments.size(); ++s, ++found) {
+        const int64_t(&shift)[kMaxSpatial] = phase.taps[s].shift, offset = phase.segments[s] / 2;
+        const auto inside = [&](const Pixel& pixel) {
+          bool all = true;
+          for (int j = 0; j < kMaxSpatial; ++j) all = all && uint64_t(pixel.at[j] + shift[j]) < uint64_t(in.size[j]);
+          return all;
+        };
+        if (in_line && inside(pixels[0]) && inside(pixels[kBf16Lines - 1])) {
+          *found = {x + pixels[0].origin + offset, step};
+          continue;
+        }
+        bfloat16* at = to + int64_t(s) * 2 * units;
+        *found = {at, pixel_pitch};
+        for (int64_t i = 0; i < some; ++i, at += pixel_pitch)
+          amx->pad_rows(inside(pixels[i]) ? x + pixels[i].origin + offset : zeros, 0, 1, channels, at, 0, 2 * units);
+      }
+    }
+  }
+  // Computes the sums of all rows of a work item, and of one panel.
+  void multiply_by_amx(int64_t rows, int64_t segments, int64_t count, const float* b, char* scratch) const {
+    Bf16Product product{};
+    product.b = reinterpret_cast<const bfloat16*>(b);
+    product.panel = 2 * kBf16Lines;
+    product.b_pitch = 2 * kernel.columns;
+    product.c = reinterpret_cast<float*>(scratch + sums_at);
+    product.c_pitch = kernel.columns;
+    product.rows = ceil_div(rows, kBf16Lines) * kBf16Lines;
+    product.columns = ceil_div(count, kBf16Lines) * kBf16Lines;
+    product.steps = 2 * units;
+    amx->begin();
+    amx->multiply_segments(product, reinterpret_cast<const Bf16Rows*>(scratch + amx_rows_at), segments);
+    amx->end();
+  }
+
   static bool evenly_spaced(const int64_t* at, int64_t n) {
     for (int64_t i = 2; i < n; ++i)
       if (at[i] - at[i - 1] != at[1] - at[0]) return false;
@@ -313,7 +387,9 @@ struct ImplicitGemm final : PlanEngine<ImplicitGemmTiling, ImplicitGemmPlan> {
     const bool copies = operand_dtype(p) != DType::float32 && in.channel != 1;
     const double transposing = copies || ImplicitGemmTiling::transposes(p, g) ? 1.25 : 1;
     const double waste = transposing * wasted(out.channels, half) * (1 + 4 / double(steps));
-    const double of_pairs = ImplicitGemmTiling::has_pairs(p, g) ? 0.5 : 1;
+    const bool pairs = ImplicitGemmTiling::has_pairs(p, g);
+    // With AMX, a pointwise convolution is faster as a single matrix product (im2col_gemm), whose blocks are larger.
+    const double of_pairs = !pairs ? 1 : !bf16_products() ? 0.5 : volume(g.window) == 1 ? 0.165 : 0.125;
     return roofline_us(conv_flop(p) * waste * of_pairs / 10, conv_bytes(p), d, 0.95);
   }
 };

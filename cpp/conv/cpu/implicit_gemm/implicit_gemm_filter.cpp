@@ -2,7 +2,8 @@
 // cpu.conv.implicit_gemm_filter: backward_filter as matrix products whose inner dimension k is the pixels. Rows of a
 // product are filters, and columns are the input channels at one tap (window element). x is read in place. Pixels for
 // which the tap falls on padding are left out. The pixels are divided into slices of at most 256. A slice stays in the
-// caches while all tiles that read it are computed.
+// caches while all tiles that read it are computed. With AMX, products of bfloat16 are those of bf16_products.h: slices of
+// dy are transposed, and pixels of x are packed for each tap.
 #include <algorithm>
 #include <array>
 
@@ -32,6 +33,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
   using TypedPlan::TypedPlan;
 
   template <class T, class Y> void compute(const ConvArgs& args, char* workspace) const {
+    if (amx) return compute_by_amx<Y>(args, workspace);
     const float* from = x.read_floats(swap ? args.dy : args.x, workspace + x_at);
     const T* dy = static_cast<const T*>(swap ? args.x : args.dy);
     const int64_t items = ceil_div(tiles, item_tiles);
@@ -63,12 +65,101 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
 
   // Returns the offset of the sums of filter k at one tap (window element).
   int64_t offset_of_sums(int64_t group, int64_t k, int64_t tap) const {
-    if (!direct_store) return (group * tiles * kernel.rows + k) * line() + tap * panels * kernel.columns;
+    if (!direct_store) return (group * sum_rows + k) * line() + tap * panels * kernel.columns;
     int64_t at = g.w_origin + (group * g.y.channels + k) * g.w_filter;
     for (int j = kMaxSpatial - 1; j >= 0; tap /= g.window[j--]) at += tap % g.window[j] * g.w_space[j];
     return at;
   }
   int64_t pitch() const { return direct_store ? g.w_filter : line(); }
+
+  template <class Y> void compute_by_amx(const ConvArgs& args, char* workspace) const {
+    const bfloat16* from = static_cast<const bfloat16*>(x.read(args.x, workspace + x_at));
+    float* sums = reinterpret_cast<float*>(workspace + sums_at);
+    const int64_t down = ceil_div(g.y.channels, item_filters), across = ceil_div(g.x.channels, item_channels);
+    const int64_t deep = ceil_div(taps, item_taps);
+    cpu::parallel_items(g.groups * deep * down * across, [&](int64_t i, int64_t thread) {
+      const int64_t group = i / across / down / deep;
+      const AmxWork work{group, i / across % down * item_filters, i % across * item_channels,
+                         i / across / down % deep * item_taps};
+      multiply_by_amx(from + group * g.x.channels, static_cast<const bfloat16*>(args.dy), work, sums,
+                      workspace + scratch_at + size_t(thread) * scratch_bytes);
+    });
+    const int64_t items = ceil_div(tiles, item_tiles);
+    cpu::parallel_items(g.groups * items, [&](int64_t i, int64_t) {
+      Work work{};
+      work.group = i / items;
+      work.tile = i % items * item_tiles;
+      work.tiles = std::min(item_tiles, tiles - work.tile);
+      write_filters(sums, static_cast<Y*>(args.out), work);
+    });
+  }
+  // A work item: the group of the convolution, and the first filter, input channel and tap (window element).
+  struct AmxWork {
+    int64_t group, filter, channel, tap;
+  };
+  // Computes the sums of a work item. Operand a is [filter, pixel], and operand b is [pixel, channel], which is zero
+  // where a tap falls on padding.
+  void multiply_by_amx(const bfloat16* from, const bfloat16* dy, const AmxWork& work, float* sums,
+                       char* scratch) const {
+    const int64_t filters = std::min(item_filters, g.y.channels - work.filter), pitch = bf16_pitch(kSlicePixels);
+    const int64_t channels = std::min(item_channels, g.x.channels - work.channel), panel = kSlicePixels * kBf16Lines;
+    bfloat16 *a = reinterpret_cast<bfloat16*>(scratch), *b = a + item_filters * pitch;
+    const bfloat16 zeros[256] = {};
+    const bfloat16* pixels[kSlicePixels];
+    amx->begin();
+    for (size_t s = 0; s + 1 < slices.size(); ++s) {
+      const int64_t count = transpose_filters(dy, work, filters, s, a, pitch);
+      const int64_t steps = ceil_div(count, kBf16Steps) * kBf16Steps;
+      std::fill(pixels + count, pixels + steps, zeros);
+      for (int64_t i = 0; i < filters; ++i) std::fill(a + i * pitch + count, a + i * pitch + steps, bfloat16{});
+      for (int64_t tap = work.tap; tap < std::min(work.tap + item_taps, taps); ++tap) {
+        find_pixels(from + work.channel, s, tap, zeros, pixels);
+        amx->pack_rows(pixels, steps, channels, b, panel);
+        float* to = sums + offset_of_sums(work.group, work.filter, tap) + work.channel;
+        amx->multiply({a, pitch, b, panel, to, line(), ceil_div(filters, kBf16Lines) * kBf16Lines,
+                       ceil_div(channels, kBf16Lines) * kBf16Lines, steps, s > 0});
+      }
+    }
+    amx->end();
+  }
+  // Finds the pixels of x that a slice of dy meets at one tap: `zeros` where the tap falls on padding.
+  void find_pixels(const bfloat16* from, size_t slice, int64_t tap, const bfloat16* zeros,
+                   const bfloat16** pixels) const {
+    int64_t shift[kMaxSpatial], count = 0;
+    for (int j = kMaxSpatial - 1; j >= 0; tap /= g.window[j--]) shift[j] = tap % g.window[j] * g.dilation[j] - g.pad[j];
+    for (size_t i = slices[slice]; i < slices[slice + 1]; ++i) {
+      const Span& span = spans[i];
+      const int64_t line = span.line[0] * g.stride[0] + shift[0], row = span.line[1] * g.stride[1] + shift[1];
+      const bool inside = uint64_t(line) < uint64_t(x.side.size[0]) && uint64_t(row) < uint64_t(x.side.size[1]);
+      const bfloat16* const at = from + span.image * x.side.image + line * x.side.space[0] + row * x.side.space[1];
+      for (int64_t w = span.begin; w < span.end; ++w) {
+        const int64_t column = w * g.stride[2] + shift[2];
+        pixels[count++] = inside && uint64_t(column) < uint64_t(x.side.size[2]) ? at + column * x.side.space[2] : zeros;
+      }
+    }
+  }
+  // Copies the pixels of a slice of some filters of dy to [filter, pixel]. Returns the number of pixels.
+  int64_t transpose_filters(const bfloat16* dy, const AmxWork& work, int64_t filters, size_t slice, bfloat16* to,
+                            int64_t pitch) const {
+    const int64_t step = g.y.space[2];
+    const bfloat16* const begin = to;
+    dy += (work.group * g.y.channels + work.filter) * g.y.channel;
+    for (size_t i = slices[slice]; i < slices[slice + 1]; ++i) {
+      const Span& span = spans[i];
+      const int64_t length = span.end - span.begin;
+      const bfloat16* from =
+          dy + span.image * g.y.image + span.line[0] * g.y.space[0] + span.line[1] * g.y.space[1] + span.begin * step;
+      // transpose() also writes a few elements behind a row, and later spans or zeros overwrite them.
+      if (g.y.channel == 1) amx->transpose(from, step, length, filters, to, pitch);
+      else
+        for (int64_t k = 0; k < filters; ++k, from += g.y.channel)
+          if (step == 1) std::copy_n(from, length, to + k * pitch);
+          else
+            for (int64_t w = 0; w < length; ++w) to[k * pitch + w] = from[w * step];
+      to += length;
+    }
+    return to - begin;
+  }
 
   // Packs some pixels of dy as [tile, pixel, filter]. A partly filled last tile is padded with zeros.
   template <class T> void pack_filters(const T* dy, const Work& work, size_t slice) const {
@@ -233,7 +324,10 @@ struct ImplicitGemmFilter final : PlanEngine<ImplicitGemmFilterTiling, ImplicitG
     const GemmKernel<float>& kernel = gemm_kernels().f32;
     const ConvGeometry g = conv_geometry(p);
     const double waste = wasted(g.y.channels, kernel.rows) * wasted(g.x.channels, kernel.columns);
-    return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.92);
+    const bool amx = operand_dtype(p) == DType::bfloat16 && bf16_products();
+    // With AMX, a pointwise convolution is faster as a single matrix product (im2col_gemm).
+    const double of_amx = !amx ? 1 : is_pointwise(g) ? 0.165 : 0.125;
+    return roofline_us(conv_flop(p) * waste * of_amx / 10, conv_bytes(p), d, 0.92);
   }
 };
 

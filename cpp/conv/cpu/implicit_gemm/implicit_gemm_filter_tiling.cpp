@@ -40,11 +40,13 @@ ConvGeometry joined(ConvGeometry g) {
 
 ImplicitGemmFilterTiling::ImplicitGemmFilterTiling(const ConvProblem& problem, const Device& d)
     : p(problem),
-      swap(swaps(problem, without_gaps(conv_geometry(problem)))),
+      amx(operand_dtype(p) == DType::bfloat16 ? bf16_products() : nullptr),
+      swap(!amx && swaps(problem, without_gaps(conv_geometry(problem)))),
       g(joined(swap ? swapped(without_gaps(conv_geometry(problem))) : without_gaps(conv_geometry(problem)))),
       // The kernel reads as many channels as a tile has columns, so it may read beyond the last pixel. x is then copied
-      // to memory that has enough space.
-      x(g.x, operand_dtype(p), g.images, g.groups, g.x.channels % kernel.columns, {}),
+      // to memory that has enough space. With AMX, each work item copies pixels of x.
+      x(g.x, operand_dtype(p), g.images, g.groups, !amx && g.x.channels % kernel.columns, {},
+        amx ? DType::bfloat16 : DType::float32),
       threads(d.sm_count),
       taps(volume(g.window)) {
   panels = ceil_div(g.x.channels, kernel.columns);
@@ -53,7 +55,8 @@ ImplicitGemmFilterTiling::ImplicitGemmFilterTiling(const ConvProblem& problem, c
   unit_stride_pixels = operand_dtype(p) == DType::float32 && g.y.space[2] == 1 && g.y.channel != 1;
   const int64_t pixel_step = x.side.space[2] * g.stride[2];
   cache_set_conflict = pixel_step % 1024 == 0 || (pixel_step % 512 == 0 && item_tiles >= 4);
-  direct_store = out_dtype(p) == DType::float32 && g.w_channel == 1 && g.x.channels % kernel.columns == 0;
+  sum_rows = amx ? ceil_div(g.y.channels, kBf16Lines) * kBf16Lines : tiles * kernel.rows;
+  direct_store = !amx && out_dtype(p) == DType::float32 && g.w_channel == 1 && g.x.channels % kernel.columns == 0;
   make_slices();
   auto reserve = [&](size_t size) {
     size_t at = bytes;
@@ -61,9 +64,10 @@ ImplicitGemmFilterTiling::ImplicitGemmFilterTiling(const ConvProblem& problem, c
     return at;
   };
   x_at = reserve(x.bytes());
-  if (!direct_store) sums_at = reserve(size_t(g.groups * tiles * kernel.rows * line()) * sizeof(float));
+  if (!direct_store) sums_at = reserve(size_t(g.groups * sum_rows * line()) * sizeof(float));
   scratch_bytes = size_t((item_tiles * kernel.rows + kernel.columns) * kSlicePixels) * sizeof(float) +
                   2 * kSlicePixels * sizeof(GemmSegment);
+  if (amx) divide_for_amx();
   scratch_at = reserve(scratch_bytes * size_t(threads));
 }
 
@@ -75,6 +79,21 @@ int64_t ImplicitGemmFilterTiling::tiles_of_item() const {
   for (int64_t some = 2; some <= std::min(cpu::work_size(kItemTiles), tiles); ++some)
     if (time(some) <= time(best)) best = some;
   return best;
+}
+
+void ImplicitGemmFilterTiling::divide_for_amx() {
+  constexpr int64_t kMost = 256, kLeast = 32;
+  item_filters = std::min(sum_rows, cpu::work_size(kMost, kBf16Lines));
+  item_channels = std::min(panels * kernel.columns, cpu::work_size(kMost, kernel.columns));
+  // Work items become smaller until there is at least one for each thread.
+  while (g.groups * taps * ceil_div(g.y.channels, item_filters) * ceil_div(g.x.channels, item_channels) < threads &&
+         std::max(item_filters, item_channels) > kLeast) {
+    int64_t& larger = item_filters > item_channels ? item_filters : item_channels;
+    larger = ceil_div(larger / 2, kLeast) * kLeast;
+  }
+  const int64_t others = g.groups * ceil_div(g.y.channels, item_filters) * ceil_div(g.x.channels, item_channels);
+  item_taps = ceil_div(taps, std::min(taps, ceil_div(threads, others)));
+  scratch_bytes = size_t(item_filters * bf16_pitch(kSlicePixels) + item_channels * kSlicePixels) * sizeof(bfloat16);
 }
 
 bool ImplicitGemmFilterTiling::swaps(const ConvProblem& p, const ConvGeometry& g) {

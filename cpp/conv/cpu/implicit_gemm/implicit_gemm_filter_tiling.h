@@ -6,6 +6,7 @@
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/phases.h"
 #include "cpp/conv/cpu/to_nhwc.h"
+#include "cpp/simd/bf16_products.h"
 #include "cpp/simd/gemm_microkernel.h"
 
 namespace minidnn {
@@ -21,6 +22,9 @@ struct ImplicitGemmFilterTiling {
   };
 
   ConvProblem p;
+  // Not null if operands of bfloat16 are multiplied by AMX. A work item is then some filters, some input channels and
+  // some window elements.
+  const Bf16Kernels* amx;
   // True if x takes the place of dy in the matrix product, and dy the place of x.
   bool swap;
   ConvGeometry g;
@@ -32,6 +36,9 @@ struct ImplicitGemmFilterTiling {
   int64_t panels, tiles;
   // The largest number of tiles of filters in a work item.
   int64_t item_tiles;
+  // With AMX, the largest numbers of filters, of input channels and of window elements in a work item, and the number of
+  // rows of sums in each group.
+  int64_t item_filters = 0, item_channels = 0, item_taps = 0, sum_rows;
   // True if dy is float32 and the pixels of a channel are contiguous. dy is then read in place, without packing.
   bool unit_stride_pixels;
   // True if the kernel writes its sums directly to dw, false if it writes them to the workspace.
@@ -55,6 +62,7 @@ struct ImplicitGemmFilterTiling {
   // Returns the number of tiles per work item that minimises the time of the slowest thread. Packing dy takes a work
   // item about a third of the time of a tile.
   int64_t tiles_of_item() const;
+  void divide_for_amx();
   void make_slices();
 };
 

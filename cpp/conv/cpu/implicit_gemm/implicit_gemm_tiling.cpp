@@ -21,6 +21,7 @@ ImplicitGemmTiling::ImplicitGemmTiling(const ConvProblem& problem, const Device&
       backward(g.backward_data),
       threads(d.sm_count),
       pairs(has_pairs(p, g)),
+      amx(pairs ? bf16_products() : nullptr),
       input(input_of(p, g)),
       in(input.side),
       out(conv_out(g)),
@@ -28,7 +29,9 @@ ImplicitGemmTiling::ImplicitGemmTiling(const ConvProblem& problem, const Device&
       channels(in.channels),
       columns(out.channels),
       panels(ceil_div(columns, kernel.columns)),
-      units(pairs ? channels / 2 : channels),
+      units(amx     ? ceil_div(channels, kBf16Steps) * kBf16Steps / 2
+            : pairs ? channels / 2
+                    : channels),
       w_in(backward ? g.w_filter : g.w_channel),
       w_out(backward ? g.w_channel : g.w_filter) {
   nhwc_output = out.channel == 1 || columns * g.groups == 1;
@@ -83,11 +86,16 @@ void ImplicitGemmTiling::lay_out_workspace() {
   zeros_at = reserve(size_t(channels * merged) * sizeof(float));
   size_t segments = 0;
   for (const Phase& phase : phases) segments = std::max(segments, phase.segments.size());
-  const size_t tile_bytes = size_t(block_rows * kernel.columns) * sizeof(float);
+  const int64_t rows = ceil_div(block_rows, kBf16Lines) * kBf16Lines;
+  const size_t tile_bytes = size_t(rows * kernel.columns) * sizeof(float);
+  if (amx) pixel_pitch = bf16_pitch(int64_t(segments) * units * 2);
+  const size_t pixel_bytes = size_t(transposes_pixels ? block_rows * channels * 4 : rows * pixel_pitch * 2);
   sums_at = ceil_div<size_t>(segments * kBlockTiles * sizeof(GemmSegment), 64) * 64;
   transposed_at = sums_at + tile_bytes;
   pixels_at = transposed_at + (nhwc_output ? 0 : tile_bytes);
-  panel_at = pixels_at + (transposes_pixels ? size_t(block_rows * channels) * sizeof(float) : 0);
+  amx_rows_at = pixels_at + ceil_div<size_t>(pixel_bytes, 64) * 64;
+  panel_at =
+      amx_rows_at + (amx ? ceil_div<size_t>(size_t(rows / kBf16Lines) * segments * sizeof(Bf16Rows), 64) * 64 : 0);
   scratch_bytes = panel_at + (packs_panels ? panel_bytes : 0);
   scratch_at = reserve(scratch_bytes * size_t(threads));
 }

@@ -7,6 +7,7 @@
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/phases.h"
 #include "cpp/conv/cpu/to_nhwc.h"
+#include "cpp/simd/bf16_products.h"
 #include "cpp/simd/gemm_microkernel.h"
 
 namespace minidnn {
@@ -41,6 +42,11 @@ struct ImplicitGemmTiling {
   // True if the operands are multiplied as pairs of bfloat16 along the input channels (GemmKernels::pairs). The input is
   // then bfloat16 in memory, and else float32.
   bool pairs;
+  // Not null if pairs are multiplied by AMX. A work item then copies those rows of its product that a tile register
+  // cannot load in place. A row has, for each window element, the input channels of a pixel, with zeros up to a multiple
+  // of kBf16Steps. Copied rows are `pixel_pitch` elements apart.
+  const Bf16Kernels* amx;
+  int64_t pixel_pitch = 0;
   // The input of the convolution, or the channels-last copy of it.
   ChannelsLast input;
   ConvTensorView in, out;
@@ -49,7 +55,7 @@ struct ImplicitGemmTiling {
   bool transposes_pixels = false;
   // Per group of the convolution: input channels, output channels, and panels of output channels.
   int64_t channels, columns, panels;
-  // The number of elements that the micro-kernel reads of a pixel: input channels, or pairs of them.
+  // The number of elements that the micro-kernel reads of a pixel: input channels, or pairs of them and of zeros.
   int64_t units;
   // The distance between consecutive pixels of a phase: in the result, and in the input.
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
@@ -70,7 +76,7 @@ struct ImplicitGemmTiling {
 
   size_t weights_at = 0, copy_at = 0, zeros_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
   // Byte offsets in the scratch memory of a thread, which begins with the offsets of the tiles' inputs.
-  size_t sums_at = 0, transposed_at = 0, pixels_at = 0, panel_at = 0;
+  size_t sums_at = 0, transposed_at = 0, pixels_at = 0, amx_rows_at = 0, panel_at = 0;
 
   ImplicitGemmTiling(const ConvProblem&, const Device&);
   int64_t input_size() const { return pairs ? 2 : 4; }  // bytes of an element of the input

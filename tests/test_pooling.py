@@ -173,7 +173,7 @@ def test_nan_and_infinity(dtype: str, device: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("window, stride", [(2, 2), (3, 2), (3, 1), (5, 1)])
+@pytest.mark.parametrize("window, stride", [(2, 2), (3, 2), (3, 1), (5, 1), (9, 2)])
 def test_first_of_equal_maxima_among_nan_and_zeros(
     window: int, stride: int, layout: str, dtype: str, device: str
 ) -> None:

@@ -226,6 +226,7 @@ PoolingProblem padded_in_front(const PoolingProblem& p) {
     full.spatial.after[i + missing] = p.spatial.after[i];
     full.spatial.dilation[i + missing] = p.spatial.dilation[i];
   }
+  full.adaptive = p.adaptive;
   if (p.indices.rank) full.indices = padded_in_front(p.indices);
   return full;
 }

@@ -66,8 +66,10 @@ Tiling tiling_of(const PoolingProblem& problem, const Device& d) {
         x_line *= spatial_size(p.x, i);
         y_line *= spatial_size(p.dy, i);
       }
-    const int64_t stride = p.spatial.stride[axis], reach = (p.window[axis] - 1) * p.spatial.dilation[axis];
     const int64_t x_size = spatial_size(p.x, axis), y_size = spatial_size(p.dy, axis);
+    // The largest distance of adjacent windows, and of the elements of a window.
+    const int64_t stride = p.adaptive ? ceil_div(x_size, y_size) : p.spatial.stride[axis];
+    const int64_t reach = (p.window[axis] - 1) * p.spatial.dilation[axis];
     const int64_t size = is_backward(p) ? x_size : y_size, unit = is_backward(p) ? stride : 1;
     const int64_t groups = c.in_place ? N : ceil_div(N * C, kPlanes);
     // A slice covers at least two strides, so that few windows are computed for two slices.
@@ -78,7 +80,9 @@ Tiling tiling_of(const PoolingProblem& problem, const Device& d) {
     c.chunk.axis = axis;
     c.chunk.slice = step;
     c.tasks = groups * ceil_div(size, step);
-    const int64_t windows = is_backward(p) ? min_of((step - 1 + reach) / stride + 1, y_size) : step;
+    const int64_t windows = !is_backward(p) ? step
+                            : p.adaptive    ? min_of(ceil_div(step * y_size, x_size) + 1, y_size)
+                                            : min_of((step - 1 + reach) / stride + 1, y_size);
     const int64_t x_needed = min_of((windows - 1) * stride + reach + 1, x_size);
     if (c.in_place) c.scratch_floats = 0;
     else if (is_backward(p)) c.scratch_floats = transposed_scratch(step * x_line, x_needed * x_line, windows * y_line);
@@ -124,7 +128,6 @@ struct Nhwc final : Engine<PoolingProblem> {
   std::string why_not(const PoolingProblem& problem, const Device&) const override {
     if (problem.x.dtype == DType::float64) return "float64 is not supported";
     if (problem.mode == PoolingMode::lp) return "mode 'lp' is not supported";
-    if (problem.adaptive) return "adaptive windows of unequal sizes are not supported";
     if (problem.indices.rank) return "indices are not supported";
     if (problem.x.numel() == 0) return "x is empty";
     const PoolingProblem p = padded_in_front(problem);

@@ -37,8 +37,15 @@ constexpr int64_t kPlanes = 32;
 // Rounds up the length of a line of floats in scratch memory, so that whole vectors can be read and written.
 MINIDNN_HD int64_t padded(int64_t n) { return (n + 31) / 32 * 32; }
 
+// The largest window, in elements, that is pooled in registers. Elements of larger windows are combined in scratch
+// memory.
+constexpr int kFewTaps = 64;
+
+MINIDNN_HD int64_t taps_of(const PoolingProblem& p) { return p.window[0] * p.window[1] * p.window[2]; }
+
 // Returns the largest number of windows along dimension i that contain one index of x.
 MINIDNN_HD int64_t most_windows_over(const PoolingProblem& p, int i) {
+  if (p.adaptive) return minidnn::detail::windows_over(p, i, 0).size() + 1;
   return min_of((p.window[i] - 1) * p.spatial.dilation[i] / p.spatial.stride[i] + 1, spatial_size(p.dy, i));
 }
 
@@ -58,7 +65,9 @@ MINIDNN_HD bool is_one_contiguous_window(const PoolingProblem& p) {
 // sums are formed in dx itself.
 MINIDNN_HD int64_t forward_scratch(int64_t channels) { return 2 * padded(channels); }
 MINIDNN_HD int64_t backward_scratch(const PoolingProblem& p, int64_t positions, int64_t channels) {
-  return positions * padded(channels) + padded(4 * p.window[0] * p.window[1] * p.window[2]);
+  // The maxima of a large window and their indices, for the lanes of all channels; else a list of elements.
+  const bool large_max = p.mode == PoolingMode::max && taps_of(p) > kFewTaps;
+  return positions * padded(channels) + padded(large_max ? 2 * padded(max_of<int64_t>(channels, 256)) : 4 * taps_of(p));
 }
 // The scratch memory for kPlanes channels, in floats. One vector after the result may be read.
 MINIDNN_HD int64_t transposed_scratch(int64_t result, int64_t x, int64_t dy) {

@@ -148,10 +148,10 @@ struct PlaneSlice {
 
 // Returns the range of indices of x along `axis` that the windows in `windows` read.
 MINIDNN_HD Range touched(const PoolingProblem& p, int axis, Range windows) {
-  const SpatialAttributes& s = p.spatial;
   if (windows.size() == 0) return {0, 0};
-  const int64_t begin = max_of<int64_t>(s.input_index(axis, windows.begin, 0), 0);
-  const int64_t end = min_of(s.input_index(axis, windows.end - 1, p.window[axis] - 1) + 1, spatial_size(p.x, axis));
+  const int64_t begin = max_of<int64_t>(first_of(p, axis, windows.begin), 0), last = windows.end - 1;
+  const int64_t reach = (detail::window_at(p, axis, last) - 1) * p.spatial.dilation[axis];
+  const int64_t end = min_of(first_of(p, axis, last) + reach + 1, spatial_size(p.x, axis));
   return {min_of(begin, max_of<int64_t>(end, 0)), max_of<int64_t>(end, 0)};
 }
 

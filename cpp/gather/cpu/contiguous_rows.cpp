@@ -3,6 +3,7 @@
 // index. Each row of dx is the sum of the slices of dy whose index selects this row.
 #include <algorithm>
 
+#include "cpp/core/cpu/copy_bytes.h"
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -24,24 +25,6 @@ constexpr int64_t kShortBytes = 64;
 // The number of sums of the gradient of a short 16-bit slice that are kept as floats.
 constexpr int64_t kSums = 4096;
 
-// Copies `bytes` bytes. A call of memcpy takes longer than the copy if there are few.
-void copy_slice(const char* from, char* to, int64_t bytes) {
-  const auto ends = [&](auto size) {
-    constexpr int64_t kSize = decltype(size)::value;
-    char first[kSize], last[kSize];
-    std::memcpy(first, from, kSize);
-    std::memcpy(last, from + bytes - kSize, kSize);
-    std::memcpy(to, first, kSize);
-    std::memcpy(to + bytes - kSize, last, kSize);
-  };
-  if (bytes > 32) std::memcpy(to, from, size_t(bytes));
-  else if (bytes >= 16) ends(std::integral_constant<int, 16>());
-  else if (bytes >= 8) ends(std::integral_constant<int, 8>());
-  else if (bytes >= 4) ends(std::integral_constant<int, 4>());
-  else
-    for (int64_t i = 0; i < bytes; ++i) to[i] = from[i];
-}
-
 template <class T> void copy_words(const char* from, char* to, const int32_t* rows, int64_t n) {
   for (int64_t j = 0; j < n; ++j)
     std::memcpy(to + j * int64_t(sizeof(T)), from + rows[j] * int64_t(sizeof(T)), sizeof(T));
@@ -49,13 +32,13 @@ template <class T> void copy_words(const char* from, char* to, const int32_t* ro
 void copy_slices(const char* from, char* to, const int32_t* rows, int64_t n, int64_t bytes) {
   if (bytes <= 8 && (bytes & (bytes - 1)) == 0)
     return with_word(bytes, [&](auto type) { copy_words<typename decltype(type)::type>(from, to, rows, n); });
-  for (int64_t j = 0; j < n; ++j) copy_slice(from + rows[j] * bytes, to + j * bytes, bytes);
+  for (int64_t j = 0; j < n; ++j) copy_bytes(from + rows[j] * bytes, to + j * bytes, bytes);
 }
 // Only find(), which does not check indices, passes an index out of range. It selects zeros.
 void copy_slices_or_zeros(const char* from, char* to, const int32_t* rows, int64_t n, int64_t bytes) {
   for (int64_t j = 0; j < n; ++j) {
     if (rows[j] < 0) std::memset(to + j * bytes, 0, size_t(bytes));
-    else copy_slice(from + rows[j] * bytes, to + j * bytes, bytes);
+    else copy_bytes(from + rows[j] * bytes, to + j * bytes, bytes);
   }
 }
 
@@ -167,8 +150,7 @@ template <class T> void sum_rows(const GatherProblem& p, const GatherRows& g, co
         done = row + 1;
         T* const out = dx + row * g.span;
         if (to - from == 1) {
-          copy_slice(reinterpret_cast<const char*>(dy + o.order[from] * g.span), reinterpret_cast<char*>(out),
-                     g.span * int64_t(sizeof(T)));
+          copy_bytes(dy + o.order[from] * g.span, out, g.span * int64_t(sizeof(T)));
           continue;
         }
         for (int64_t c = 0; c < g.span; c += columns) {

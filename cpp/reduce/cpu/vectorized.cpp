@@ -21,6 +21,8 @@ namespace {
 constexpr int64_t kChunk = 65536;  // the least number of elements of x that one thread reads
 // Contiguous elements of the result are processed in multiples of this number, which fills cache lines.
 constexpr int64_t kOutputsMultiple = 32;
+// The largest number of partial results of short rows that are combined as longer rows.
+constexpr int64_t kFolded = 256;
 // If there are fewer blocks of results than this number, each reduction is divided into chunks, so that all threads get
 // work.
 constexpr int64_t kEnoughChunks = 256;
@@ -81,6 +83,10 @@ std::string fill_tiling(const ReduceProblem& p, Tiling& t) {
                 chunk = cpu::work_size(kChunk);
   t.block = t.across_outputs ? ceil_div(ceil_div(t.outputs, blocks), kOutputsMultiple) * kOutputsMultiple
                              : std::clamp<int64_t>(chunk / (t.n * spans), 1, kReduceOutputs);
+  // The spans of several outputs are adjacent: a block reads a page at a time.
+  constexpr int64_t kPage = 1024, kBlocks = 16;
+  if (!t.across_outputs && spans > 1)
+    t.block = max_of(t.block, min_of(ceil_div(kPage, t.n), ceil_div(t.outputs, kBlocks)));
   t.chunk = t.n;
   if (spans == 1 && outer * t.blocks() < kEnoughChunks)
     t.chunk = min_of(t.n, t.across_outputs ? ceil_div(chunk, min_of(t.outputs, t.block)) : chunk);
@@ -88,64 +94,96 @@ std::string fill_tiling(const ReduceProblem& p, Tiling& t) {
   return "";
 }
 
-template <ReduceKind kind> reduction::State<kind, double> state(const double* values, const int64_t* indices,
-                                                                int64_t i) {
+template <ReduceKind kind, class Acc>
+reduction::State<kind, Acc> state(const Acc* values, const int64_t* indices, int64_t i) {
   if constexpr (kind == ReduceKind::arg) return {values[i], indices[i]};
   else return {values[i]};
 }
 
-template <ReduceKind kind> void compute(const ReduceProblem& p, const Tiling& t, const ReduceArgs& a) {
+bool is_wide(const ReduceProblem& p) { return !is_floating(p.x.dtype) || p.x.dtype == DType::float64; }
+
+// Acc is the type of partial results.
+template <ReduceKind kind, class Acc> void compute(const ReduceProblem& p, const Tiling& t, const ReduceArgs& a) {
+  const bool wide = is_wide(p);
+  const auto wide_loop = reduction::is_integer<Acc> ? reduce_wide_kernels().i64 : reduce_wide_kernels().f64;
   const auto& loops = t.across_outputs ? reduce_kernels().across_outputs : reduce_kernels().along_output;
-  const ReduceLoop loop = loops[int64_t(p.x.dtype)][int64_t(p.mode)];
+  const ReduceLoop loop = wide ? nullptr : loops[int64_t(p.x.dtype)][int64_t(p.mode)];
   const int64_t outputs = p.y.numel(), count = p.x.numel() / outputs, spans = t.spans.numel(), blocks = t.blocks();
   const int64_t item = int64_t(itemsize(p.x.dtype)), step = t.across_outputs ? t.pitch : t.output_stride;
-  const double nothing = reduction::identity<kind, double>().value;
-  auto finish = [&](int64_t outer, int64_t first, int64_t n, auto state_of) {
+  const Acc nothing = reduction::identity<kind, Acc>().value;
+  const bool float_results = is_floating(p.y.dtype) && p.y.dtype != DType::float64;
+  auto finish = [&](int64_t outer, int64_t first, int64_t n, const Acc* values, const int64_t* indices) {
     const int64_t at = t.outs.offset_of(outer) + first * t.y_stride;
-    auto to = static_cast<float*>(a.y) + at;
-    // float32, the most frequent dtype, has a loop without a test of the dtype.
-    if (kind != ReduceKind::arg && p.y.dtype == DType::float32)
-      for (int64_t j = 0; j < n; ++j) to[j * t.y_stride] = float(reduction::finished(p.mode, state_of(j), count));
-    else
-      for (int64_t j = 0; j < n; ++j) reduction::finish(p.mode, p.y, a.y, at + j * t.y_stride, state_of(j), count);
+    if constexpr (kind != ReduceKind::arg && !reduction::is_integer<Acc>)
+      if (float_results && t.y_stride == 1)
+        return reduce_wide_kernels().finish(p.mode, values, n, count, p.y.dtype,
+                                            static_cast<char*>(a.y) + at * int64_t(itemsize(p.y.dtype)));
+    for (int64_t j = 0; j < n; ++j)
+      reduction::finish(p.mode, p.y, a.y, at + j * t.y_stride, state<kind, Acc>(values, indices, j), count);
+  };
+  auto run = [&](const ReduceChunk& c) {
+    if (wide) wide_loop(c, p.x.dtype, p.mode, t.across_outputs);
+    else loop(c);
+  };
+  // Combines n elements of each of `outputs` outputs. Short rows without gaps are combined as longer rows: each of these
+  // has several elements of an output.
+  auto combine = [&](const char* x, int64_t outputs, int64_t n, Acc* values, int64_t index, int64_t* indices) {
+    int64_t times = 1;
+    if (kind != ReduceKind::arg && t.across_outputs && step == outputs && t.output_stride == 1)
+      while (2 * times * outputs <= kFolded && 4 * times <= n) times *= 2;
+    int64_t done = 0;
+    if constexpr (kind != ReduceKind::arg)
+      if (times > 1) {
+        Acc some[kFolded];
+        const int64_t row = times * outputs, rows = n / times;
+        std::fill_n(some, row, nothing);
+        run({x, row, row, rows, reinterpret_cast<double*>(some), 0, nullptr});
+        for (int64_t j = 0; j < row; ++j)
+          values[j % outputs] = reduction::combined<kind, Acc>({values[j % outputs]}, {some[j]}).value;
+        done = rows * times;
+      }
+    if (done < n)
+      run({x + done * step * item, step, outputs, n - done, reinterpret_cast<double*>(values), index, indices});
   };
   // The partial results of all chunks, [output][chunk].
   const size_t slots = t.chunks > 1 ? size_t(outputs * t.chunks) : 0;
-  std::unique_ptr<double[]> chunk_values(slots ? new double[slots] : nullptr);
+  std::unique_ptr<Acc[]> chunk_values(slots ? new Acc[slots] : nullptr);
   std::unique_ptr<int64_t[]> chunk_indices(slots && kind == ReduceKind::arg ? new int64_t[slots] : nullptr);
   const int64_t work = min_of(t.outputs, t.block) * t.chunk * spans;
-  cpu::parallel_for(
-      t.kept.numel() * blocks * t.chunks, max_of<int64_t>(cpu::work_size(kChunk) / work, 1),
-      [&](int64_t begin, int64_t end) {
-        double values[kReduceOutputs];
-        int64_t indices[kReduceOutputs];
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t chunk = i % t.chunks, outer = i / t.chunks / blocks, first = i / t.chunks % blocks * t.block;
-          const int64_t count_of_block = min_of(t.block, t.outputs - first), at = chunk * t.chunk;
-          std::fill_n(values, count_of_block, nothing);
-          std::fill_n(indices, count_of_block, -1);
-          auto x =
-              static_cast<const char*>(a.x) + (t.kept.offset_of(outer) + first * t.output_stride + at * t.pitch) * item;
-          for (int64_t span = 0; span < spans; ++span)
-            loop({x + t.spans.offset_of(span) * item, step, count_of_block, min_of(t.chunk, t.n - at), values,
-                  span * t.n + at, indices});
-          if (!slots) {
-            finish(outer, first, count_of_block, [&](int64_t j) { return state<kind>(values, indices, j); });
-            continue;
-          }
-          for (int64_t j = 0; j < count_of_block; ++j) {
-            const int64_t slot = (outer * t.outputs + first + j) * t.chunks + chunk;
-            chunk_values[slot] = values[j];
-            if (kind == ReduceKind::arg) chunk_indices[slot] = indices[j];
-          }
-        }
-      });
+  cpu::parallel_for(t.kept.numel() * blocks * t.chunks, max_of<int64_t>(cpu::work_size(kChunk) / work, 1),
+                    [&](int64_t begin, int64_t end) {
+                      Acc values[kReduceOutputs];
+                      int64_t indices[kReduceOutputs];
+                      for (int64_t i = begin; i < end; ++i) {
+                        const int64_t chunk = i % t.chunks, outer = i / t.chunks / blocks,
+                                      first = i / t.chunks % blocks * t.block;
+                        const int64_t count_of_block = min_of(t.block, t.outputs - first), at = chunk * t.chunk;
+                        std::fill_n(values, count_of_block, nothing);
+                        std::fill_n(indices, count_of_block, -1);
+                        auto x = static_cast<const char*>(a.x) +
+                                 (t.kept.offset_of(outer) + first * t.output_stride + at * t.pitch) * item;
+                        for (int64_t span = 0; span < spans; ++span)
+                          combine(x + t.spans.offset_of(span) * item, count_of_block, min_of(t.chunk, t.n - at), values,
+                                  span * t.n + at, indices);
+                        if (!slots) {
+                          finish(outer, first, count_of_block, values, indices);
+                          continue;
+                        }
+                        for (int64_t j = 0; j < count_of_block; ++j) {
+                          const int64_t slot = (outer * t.outputs + first + j) * t.chunks + chunk;
+                          chunk_values[slot] = values[j];
+                          if (kind == ReduceKind::arg) chunk_indices[slot] = indices[j];
+                        }
+                      }
+                    });
   for (int64_t i = 0; slots && i < outputs; ++i) {
-    auto s = reduction::identity<kind, double>();
+    auto s = reduction::identity<kind, Acc>();
     for (int64_t chunk = 0; chunk < t.chunks; ++chunk)
-      s = reduction::combined<kind, double>(s,
-                                            state<kind>(chunk_values.get(), chunk_indices.get(), i * t.chunks + chunk));
-    finish(i / t.outputs, i % t.outputs, 1, [&](int64_t) { return s; });
+      s = reduction::combined<kind, Acc>(
+          s, state<kind, Acc>(chunk_values.get(), chunk_indices.get(), i * t.chunks + chunk));
+    int64_t index = 0;
+    if constexpr (kind == ReduceKind::arg) index = s.index;
+    finish(i / t.outputs, i % t.outputs, 1, &s.value, &index);
   }
 }
 
@@ -154,8 +192,6 @@ template <ReduceKind kind> void compute(const ReduceProblem& p, const Tiling& t,
 struct Vectorized final : Engine<ReduceProblem> {
   std::string name() const override { return "cpu.reduce.vectorized"; }
   std::string why_not(const ReduceProblem& p, const Device&) const override {
-    if (!is_floating(p.x.dtype) || p.x.dtype == DType::float64)
-      return cat("supports float32, float16 and bfloat16 only; got ", minidnn::name(p.x.dtype));
     if (p.x.numel() == 0) return "x is empty";
     Tiling t;
     return fill_tiling(p, t);
@@ -167,16 +203,10 @@ struct Vectorized final : Engine<ReduceProblem> {
     Tiling t;
     fill_tiling(p, t);
     return make_plan<ReduceProblem>([p, t](const ReduceArgs& a, void*, Stream) {
-      switch (kind_of(p.mode)) {
-        case ReduceKind::prod:
-          return compute<ReduceKind::prod>(p, t, a);
-        case ReduceKind::max:
-          return compute<ReduceKind::max>(p, t, a);
-        case ReduceKind::arg:
-          return compute<ReduceKind::arg>(p, t, a);
-        default:
-          return compute<ReduceKind::sum>(p, t, a);
-      }
+      with_reduction(p, [&](auto kind, auto acc) {
+        using Acc = std::conditional_t<reduction::is_integer<decltype(acc)>, int64_t, double>;
+        compute<decltype(kind)::value, Acc>(p, t, a);
+      });
     });
   }
 };

@@ -50,12 +50,6 @@ template <ReduceMode mode> MINIDNN_HD Floats last_lanes(Floats v, int64_t n) {
   return lane >= int32_t(kFloats - n % kFloats) ? v : floats(kNothing<mode>);
 }
 
-// Prefetches `count` elements after `from` + `step`, in another page, which hardware prefetchers do not reach.
-template <class T> MINIDNN_HD void prefetch_row(const T* from, int64_t step, int64_t count) {
-  constexpr int64_t kLine = 64 / int64_t(sizeof(T));
-  for (int64_t j = 0; j < count; j += kLine) __builtin_prefetch(from + step + j);
-}
-
 // Reduces n contiguous elements to one value, and combines it with `result`. n is at least kFloats, the number of lanes
 // of a vector.
 template <class T, ReduceMode mode> MINIDNN_HD double combined_span(const T* x, int64_t n, double result) {

@@ -11,6 +11,7 @@ using List = EngineList<PoolingProblem,
     struct Nchw,
     struct Nhwc,
     struct MaxWithIndices,
+    struct Lines,
     struct Reference>;
 // clang-format on
 }  // namespace cpu::pooling

@@ -17,29 +17,40 @@ namespace {
 // The smallest number of bytes that a thread gets.
 constexpr int64_t kGrainBytes = 65536;
 // The number of indices that are read at a time.
-constexpr int64_t kIndices = 512;
+constexpr int64_t kIndices = 2048;
 // The number of elements of a row that are summed at a time.
-constexpr int64_t kColumns = 512;
+constexpr int64_t kColumns = 512, kLongColumns = 4096;
 // The gradient adds slices of fewer bytes to dx in the order of the indices, which need not be sorted.
 constexpr int64_t kShortBytes = 64;
 // The number of sums of the gradient of a short 16-bit slice that are kept as floats.
 constexpr int64_t kSums = 4096;
 
-template <class T> void copy_words(const char* from, char* to, const int32_t* rows, int64_t n) {
-  for (int64_t j = 0; j < n; ++j)
-    std::memcpy(to + j * int64_t(sizeof(T)), from + rows[j] * int64_t(sizeof(T)), sizeof(T));
+// Copies the slices `rows` of each of `outer` outer indices, whose slices of x are `step` bytes apart.
+struct Slices {
+  const int32_t* rows;
+  int64_t n, bytes, outer, step;
+};
+template <class T> void copy_words(const char* from, char* to, const Slices& s) {
+  const int32_t* const rows = s.rows;
+  const int64_t n = s.n, step = s.step;
+  constexpr int64_t kBytes = sizeof(T);
+  for (int64_t o = 0; o < s.outer; ++o, from += step, to += n * kBytes)
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < n; ++j) std::memcpy(to + j * kBytes, from + rows[j] * kBytes, kBytes);
 }
-void copy_slices(const char* from, char* to, const int32_t* rows, int64_t n, int64_t bytes) {
-  if (bytes <= 8 && (bytes & (bytes - 1)) == 0)
-    return with_word(bytes, [&](auto type) { copy_words<typename decltype(type)::type>(from, to, rows, n); });
-  for (int64_t j = 0; j < n; ++j) copy_bytes(from + rows[j] * bytes, to + j * bytes, bytes);
+void copy_slices(const char* from, char* to, const Slices& s) {
+  if (s.bytes <= 8 && (s.bytes & (s.bytes - 1)) == 0)
+    return with_word(s.bytes, [&](auto type) { copy_words<typename decltype(type)::type>(from, to, s); });
+  for (int64_t o = 0; o < s.outer; ++o, from += s.step)
+    for (int64_t j = 0; j < s.n; ++j, to += s.bytes) copy_bytes(from + s.rows[j] * s.bytes, to, s.bytes);
 }
 // Only find(), which does not check indices, passes an index out of range. It selects zeros.
-void copy_slices_or_zeros(const char* from, char* to, const int32_t* rows, int64_t n, int64_t bytes) {
-  for (int64_t j = 0; j < n; ++j) {
-    if (rows[j] < 0) std::memset(to + j * bytes, 0, size_t(bytes));
-    else copy_bytes(from + rows[j] * bytes, to + j * bytes, bytes);
-  }
+void copy_slices_or_zeros(const char* from, char* to, const Slices& s) {
+  for (int64_t o = 0; o < s.outer; ++o, from += s.step)
+    for (int64_t j = 0; j < s.n; ++j, to += s.bytes) {
+      if (s.rows[j] < 0) std::memset(to, 0, size_t(s.bytes));
+      else copy_bytes(from + s.rows[j] * s.bytes, to, s.bytes);
+    }
 }
 
 // Reads the rows that the indices [begin, end) select: -1 for an index out of range. Returns whether all are in range.
@@ -67,13 +78,14 @@ void copy_selected(const GatherProblem& p, const GatherRows& g, const GatherArgs
         last = min_of(first + block, g.indices);
         in_range = read_rows(p, a.index, first, last, rows);
       }
-      n = min_of(last - k, end - i);
-      const auto copy = in_range ? copy_slices : copy_slices_or_zeros;
-      copy(from, static_cast<char*>(a.to) + i * bytes, rows + (k - first), n, bytes);
-      k += n;
+      Slices s{rows + (k - first), min_of(last - k, end - i), bytes, 1, g.rows * bytes};
+      if (s.n == g.indices) s.outer = (end - i) / g.indices;
+      (in_range ? copy_slices : copy_slices_or_zeros)(from, static_cast<char*>(a.to) + i * bytes, s);
+      n = s.n * s.outer;
+      k += s.n;
       if (k < g.indices) continue;
       k = 0;
-      from += g.rows * bytes;
+      from += s.outer * s.step;
     }
   });
 }
@@ -131,9 +143,11 @@ template <class T> void sum_rows(const GatherProblem& p, const GatherRows& g, co
   for (int64_t r = 0; r < g.rows; ++r)
     if (o.starts[r] < o.starts[r + 1]) selected[count++] = int32_t(r);
 
-  const int64_t columns = cpu::work_size(kColumns);
+  // float32 and float64 are added to dx itself, in longer spans of dy, which are read faster.
+  constexpr bool in_place = sizeof(T) == sizeof(Sum);
+  const int64_t columns = cpu::work_size(in_place ? kLongColumns : kColumns);
   each_range(g, sizeof(T), [&](int64_t begin, int64_t end) {
-    Sum sums[kColumns], line[kColumns];
+    Sum buffer[in_place ? 1 : kColumns], line[in_place ? 1 : kColumns];
     for (int64_t i = begin, n; i < end; i += n) {
       const int64_t outer = i / g.rows, low = i - outer * g.rows, high = min_of(g.rows, low + end - i);
       n = high - low;
@@ -155,17 +169,19 @@ template <class T> void sum_rows(const GatherProblem& p, const GatherRows& g, co
         }
         for (int64_t c = 0; c < g.span; c += columns) {
           const int64_t m = min_of(columns, g.span - c);
+          Sum* sums = buffer;
+          if constexpr (in_place) sums = out + c;
           read(dy + o.order[from] * g.span + c, 1, m, sums);
           for (int64_t j = from + 1; j < to; ++j) {
             const T* slice = dy + o.order[j] * g.span + c;
-            if constexpr (sizeof(T) == sizeof(Sum)) {
+            if constexpr (in_place) {
               for (int64_t k = 0; k < m; ++k) sums[k] += slice[k];
             } else {
               read(slice, 1, m, line);
               for (int64_t k = 0; k < m; ++k) sums[k] += line[k];
             }
           }
-          write(sums, m, out + c, false);
+          if (!in_place) write(sums, m, out + c, false);
         }
       }
       zero_until(high);

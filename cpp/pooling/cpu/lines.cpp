@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.lines: max and average pooling of float64, for any strides. A loop runs over the channels of a window if
-// these are contiguous, else over the windows of a line (the last dimension of y), once for each element of a window.
-// The gradient of max pooling finds the maxima of a line of windows, and then adds dy to dx there.
+// cpu.pooling.lines: max and average pooling of float64, for any strides. A vector has several channels of a window if
+// channels are contiguous, else several windows of a line (the last dimension of y). The gradient of max pooling finds
+// the maxima of these windows, and then adds dy to dx there.
 #include <algorithm>
 #include <vector>
 
@@ -24,10 +24,11 @@ constexpr int64_t kChannels = 64;
 struct Tiling {
   PoolingProblem p;
   bool backward, by_channels;
-  int64_t channels;  // the channels of a task
-  // The elements that a loop computes: the channels of a task, or the windows of a line.
-  int64_t together;
+  int64_t channels;             // the channels of a task
+  int64_t together;             // the results that a loop computes at most: the channels, or the windows of a line
+  int64_t most_taps = 1;        // the largest number of elements of a window inside x
   std::vector<double> counted;  // for averages: the elements that count along the last dimension, for each window
+  Range whole{0, 0};            // the windows of a line that are computed by one loop, as none exceeds x
   int64_t tasks, threads;
 
   Tiling(const PoolingProblem& problem, int64_t cores) : p(padded_in_front(problem)) {
@@ -42,9 +43,15 @@ struct Tiling {
     threads = std::clamp<int64_t>(max_of(p.x.numel(), y.numel()) / cpu::work_size(kGrain), 1, min_of(cores, tasks));
     if (p.mode != PoolingMode::max)
       for (int64_t q = 0; q < columns; ++q) counted.push_back(double(counted_along(2, q)));
+    for (int i = 0; i < kMaxSpatial; ++i) most_taps *= min_of(p.window[i], spatial_size(p.x, i));
+    const int64_t before = p.spatial.before[2], stride = p.spatial.stride[2],
+                  most = spatial_size(p.x, 2) + before - (p.window[2] - 1) * p.spatial.dilation[2] - 1;
+    if (!by_channels && !p.adaptive && most >= 0)
+      whole = {min_of(ceil_div(before, stride), columns), min_of(most / stride + 1, columns)};
   }
   const TensorDesc& windows() const { return backward ? p.dy : p.out; }
-  int64_t scratch() const { return 2 * together; }  // numbers of 8 bytes per thread
+  // The scratch memory of a thread, in numbers of 8 bytes: `together` results, and two lists of offsets
+  int64_t scratch() const { return together + 2 * most_taps; }
   int64_t counted_along(int i, int64_t at) const {
     return p.mode == PoolingMode::avg ? minidnn::detail::counted<PoolingMode::avg>(p, i, at)
                                       : minidnn::detail::counted<PoolingMode::avg_exclude_padding>(p, i, at);
@@ -59,109 +66,93 @@ struct Line {
   int64_t channels;
   const double* x = nullptr;  // the gradient of averages does not read x
   double counted_lines = 1;   // the elements of a window that count for an average, along the first two dimensions
+  double* results;            // scratch memory
+  int64_t *taps, *dx_taps;    // the offsets of the elements of a window in x and in dx, from its first element inside x
 
-  Line(const Tiling& tiling, const PoolingArgs& a, const Position& at) : c(tiling), y(at) {
+  Line(const Tiling& tiling, const PoolingArgs& a, const Position& at, double* scratch)
+      : c(tiling), y(at), results(scratch) {
+    taps = reinterpret_cast<int64_t*>(scratch + c.together);
+    dx_taps = taps + c.most_taps;
     channels = c.by_channels ? min_of(c.channels, p.x.shape[1] - y.c) : 1;
     if (a.x != nullptr) x = static_cast<const double*>(a.x) + y.n * p.x.stride[0] + y.c * p.x.stride[1];
     if (p.mode != PoolingMode::max) counted_lines = double(c.counted_along(0, y.at[0]) * c.counted_along(1, y.at[1]));
   }
-  double divisor(int64_t q) const { return max_of(counted_lines * c.counted[size_t(q)], 1.0); }
+  double divisor(int64_t q) const {
+    return p.mode == PoolingMode::max ? 1 : max_of(counted_lines * c.counted[size_t(q)], 1.0);
+  }
 
-  // Calls visit(first, n, position, step) for each element of the windows of a line: it is inside x in the n windows
-  // from `first` on, at `position` in the first of them and `step` positions further in each other one. If channels are
-  // contiguous, n is 1.
-  template <class Visit> void each_element(Visit&& visit) const {
+  // Calls visit(q, run, dx) for runs of windows: q is the first of them, and dx the offset in dx of its first element.
+  // A run without elements has only a length.
+  template <class Visit> void each_run(Visit&& visit) const {
     const Range r0 = minidnn::detail::taps_in_x(p, 0, y.at[0]), r1 = minidnn::detail::taps_in_x(p, 1, y.at[1]);
-    const int64_t i0 = minidnn::detail::first_of(p, 0, y.at[0]), j0 = minidnn::detail::first_of(p, 1, y.at[1]);
-    auto each_line = [&](auto&& of_line) {
-      for (int64_t a = r0.begin; a < r0.end; ++a)
-        for (int64_t b = r1.begin; b < r1.end; ++b)
-          of_line(i0 + a * p.spatial.dilation[0], j0 + b * p.spatial.dilation[1]);
-    };
-    const int64_t columns = spatial_size(c.windows(), 2), width = spatial_size(p.x, 2), stride = p.spatial.stride[2];
-    if (c.by_channels || p.adaptive) {
-      for (int64_t q = 0; q < columns; ++q) {
-        const Range r2 = minidnn::detail::taps_in_x(p, 2, q);
-        const int64_t k0 = minidnn::detail::first_of(p, 2, q);
-        each_line([&](int64_t i, int64_t j) {
-          for (int64_t w = r2.begin; w < r2.end; ++w)
-            visit(q, int64_t(1), Position{0, 0, {i, j, k0 + w * p.spatial.dilation[2]}}, int64_t(0));
-        });
+    const int64_t(&dilation)[kMaxSpatial] = p.spatial.dilation;
+    Position first{0,
+                   0,
+                   {minidnn::detail::first_of(p, 0, y.at[0]) + r0.begin * dilation[0],
+                    minidnn::detail::first_of(p, 1, y.at[1]) + r1.begin * dilation[1], 0}};
+    const int64_t columns = spatial_size(c.windows(), 2);
+    int64_t listed = -1;  // the size along the last dimension of the windows whose elements are listed
+    for (int64_t q = 0, n; q < columns; q += n) {
+      n = c.whole.has(q) ? c.whole.end - q : 1;
+      const Range r2 = minidnn::detail::taps_in_x(p, 2, q);
+      PoolingRun run{x, 1, c.by_channels ? channels : n, taps, r0.size() * r1.size() * r2.size()};
+      if (!c.by_channels) run.step = p.spatial.stride[2] * p.x.stride[4];
+      first.at[2] = minidnn::detail::first_of(p, 2, q) + r2.begin * dilation[2];
+      if (run.count > 0 && r2.size() != listed) {
+        listed = r2.size();
+        int64_t t = 0;
+        for (int64_t a = 0; a < r0.size(); ++a)
+          for (int64_t b = 0; b < r1.size(); ++b) {
+            const Position at{0, 0, {a * dilation[0], b * dilation[1], 0}};
+            const int64_t from = at.offset_in(p.x), to = at.offset_in(p.out);
+            for (int64_t k = 0; k < listed; ++k, ++t) {
+              taps[t] = from + k * dilation[2] * p.x.stride[4];
+              dx_taps[t] = to + k * dilation[2] * p.out.stride[4];
+            }
+          }
       }
-      return;
+      if (run.count > 0 && x != nullptr) run.x += first.offset_in(p.x);
+      visit(q, run, first.offset_in(p.out));
     }
-    // The columns of the window that are inside x in some window of the line.
-    const int64_t before = p.spatial.before[2], dilation = p.spatial.dilation[2];
-    const int64_t begin = ceil_div(max_of<int64_t>(before - (columns - 1) * stride, 0), dilation);
-    const int64_t end = min_of(p.window[2], ceil_div(width + before, dilation));
-    each_line([&](int64_t i, int64_t j) {
-      for (int64_t w = begin; w < end; ++w) {
-        const int64_t k = p.spatial.input_index(2, 0, w);
-        const int64_t first = k < 0 ? ceil_div(-k, stride) : 0;
-        const int64_t last = min_of(columns, k < width ? (width - 1 - k) / stride + 1 : 0);
-        if (first < last) visit(first, last - first, Position{0, 0, {i, j, k + first * stride}}, stride);
-      }
-    });
   }
 };
 
-void forward_line(const Line& l, const PoolingArgs& a, double* values) {
+void forward_line(const Line& l, const PoolingArgs& a) {
   const PoolingProblem& p = l.p;
-  const bool is_max = p.mode == PoolingMode::max, by_channels = l.c.by_channels;
-  const auto join = is_max ? pooling_lines_kernels().max : pooling_lines_kernels().add;
+  const bool is_max = p.mode == PoolingMode::max;
+  const auto pool = is_max ? pooling_lines_kernels().max : pooling_lines_kernels().average;
   double* const out = static_cast<double*>(a.out) + l.y.offset_in(p.out);
-  const int64_t columns = spatial_size(p.out, 2), step = p.out.stride[4];
-  auto begin = [&](double* to, int64_t n) { std::fill_n(to, n, is_max ? -INFINITY : 0.0); };
-  if (by_channels)
-    for (int64_t q = 0; q < columns; ++q) begin(out + q * step, l.channels);
-  else begin(values, columns);
-  l.each_element([&](int64_t q, int64_t n, const Position& at, int64_t positions) {
-    const double* x = l.x + at.offset_in(p.x);
-    if (by_channels) join(out + q * step, l.channels, x, 1);
-    else join(values + q, n, x, positions * p.x.stride[4]);
+  const int64_t step = p.out.stride[4];
+  l.each_run([&](int64_t q, const PoolingRun& run, int64_t) {
+    const bool direct = l.c.by_channels || step == 1 || run.n == 1;
+    double* const to = direct ? out + q * step : l.results;
+    if (run.count > 0) pool(run, l.divisor(q), to);
+    else std::fill_n(to, run.n, is_max ? -INFINITY : 0.0);
+    for (int64_t i = 0; !direct && i < run.n; ++i) out[(q + i) * step] = to[i];
   });
-  for (int64_t q = 0; q < columns; ++q) {
-    const double divide_by = is_max ? 1 : l.divisor(q);
-    if (!by_channels) out[q * step] = values[q] / divide_by;
-    else if (!is_max)
-      for (int64_t k = 0; k < l.channels; ++k) out[q * step + k] /= divide_by;
-  }
 }
 
 // Adds the gradients of the windows of a line to dx.
-void backward_line(const Line& l, const PoolingArgs& a, double* values, int64_t* where) {
+void backward_line(const Line& l, const PoolingArgs& a) {
   const PoolingProblem& p = l.p;
   const PoolingLinesKernels& kernels = pooling_lines_kernels();
-  const bool by_channels = l.c.by_channels, is_max = p.mode == PoolingMode::max;
   const double* const dy = static_cast<const double*>(a.dy) + l.y.offset_in(p.dy);
   double* const dx = static_cast<double*>(a.out) + l.y.n * p.out.stride[0] + l.y.c * p.out.stride[1];
-  const int64_t columns = spatial_size(p.dy, 2), step = p.dy.stride[4];
-  int64_t column = -1;  // by channels: the window whose numbers are in `values`
-  auto begin = [&](int64_t q, int64_t n, int64_t from_step) {
-    for (int64_t i = 0; i < n; ++i) {
-      values[i] = is_max ? -INFINITY : dy[q * step + i * from_step] / l.divisor(by_channels ? q : q + i);
-      where[i] = kNoMaximum;
+  const int64_t dy_step = l.c.by_channels ? 1 : p.dy.stride[4];
+  const int64_t dx_step = l.c.by_channels ? 1 : p.spatial.stride[2] * p.out.stride[4];
+  l.each_run([&](int64_t q, const PoolingRun& run, int64_t first) {
+    if (run.count == 0) return;
+    const double* const from = dy + q * p.dy.stride[4];
+    if (p.mode == PoolingMode::max) {
+      int64_t* const numbers = reinterpret_cast<int64_t*>(l.results);
+      kernels.argmax(run, numbers);
+      for (int64_t i = 0; i < run.n; ++i) dx[first + l.dx_taps[numbers[i]] + i * dx_step] += from[i * dy_step];
+      return;
     }
-  };
-  auto add_at_maxima = [&](int64_t q, int64_t n, int64_t from_step) {
-    for (int64_t i = 0; is_max && i < n; ++i)
-      if (where[i] != kNoMaximum) dx[where[i]] += dy[q * step + i * from_step];
-  };
-  if (!by_channels) begin(0, columns, step);
-  l.each_element([&](int64_t q, int64_t n, const Position& at, int64_t positions) {
-    if (by_channels && q != column) {
-      if (column >= 0) add_at_maxima(column, l.channels, 1);
-      begin(q, l.channels, 1);
-      column = q;
-    }
-    const int64_t to = at.offset_in(p.out), count = by_channels ? l.channels : n, first = by_channels ? 0 : q;
-    const int64_t x_step = by_channels ? 1 : positions * p.x.stride[4],
-                  dx_step = by_channels ? 1 : positions * p.out.stride[4];
-    if (is_max) kernels.maxima(values + first, where + first, count, l.x + at.offset_in(p.x), x_step, to, dx_step);
-    else kernels.add_to(values + first, count, dx + to, dx_step);
+    const double divide_by = l.divisor(q);
+    for (int64_t i = 0; i < run.n; ++i) l.results[i] = from[i * dy_step] / divide_by;
+    for (int64_t t = 0; t < run.count; ++t) kernels.add_to(l.results, run.n, dx + first + l.dx_taps[t], dx_step);
   });
-  if (!by_channels) add_at_maxima(0, columns, step);
-  else if (column >= 0) add_at_maxima(column, l.channels, 1);
 }
 
 // Computes a line of y, or dx for the channels of a task.
@@ -174,9 +165,9 @@ void compute(const Tiling& c, const PoolingArgs& a, int64_t task, double* scratc
   auto line = [&](int64_t i) {
     at.at[0] = i / spatial_size(y, 1);
     at.at[1] = i % spatial_size(y, 1);
-    return Line(c, a, at);
+    return Line(c, a, at, scratch);
   };
-  if (!c.backward) return forward_line(line(task % lines), a, scratch);
+  if (!c.backward) return forward_line(line(task % lines), a);
   const int64_t channels = c.by_channels ? min_of(c.channels, p.x.shape[1] - at.c) : 1;
   double* const dx = static_cast<double*>(a.out) + at.n * p.out.stride[0] + at.c * p.out.stride[1];
   Position to{};
@@ -186,8 +177,7 @@ void compute(const Tiling& c, const PoolingArgs& a, int64_t task, double* scratc
         std::fill_n(dx + to.offset_in(p.out), n * channels, 0.0);
       else
         for (int64_t k = 0; k < n; ++k) std::fill_n(dx + to.offset_in(p.out) + k * step, channels, 0.0);
-  for (int64_t i = 0; i < lines; ++i)
-    backward_line(line(i), a, scratch, reinterpret_cast<int64_t*>(scratch + c.together));
+  for (int64_t i = 0; i < lines; ++i) backward_line(line(i), a);
 }
 
 }  // namespace

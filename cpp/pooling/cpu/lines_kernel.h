@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.lines, compiled once per instruction set. They combine n elements of x, `step` apart, with n
-// contiguous numbers.
+// The loops of cpu.pooling.lines, compiled once per instruction set.
 #pragma once
 #include "cpp/core/cpu/isa.h"
 #include "cpp/pooling/pooling_math.h"
 
 namespace minidnn {
 
-constexpr int64_t kNoMaximum = -0x7fffffffffffffff - 1;
+// n windows of equal shape, or one window for n channels. Element t of window i is x[taps[t] + i * step]. There is at
+// least one element.
+struct PoolingRun {
+  const double* x;
+  int64_t step, n;
+  const int64_t* taps;
+  int64_t count;
+};
 
 struct PoolingLinesKernels {
-  void (*max)(double* values, int64_t n, const double* x, int64_t step);
-  void (*add)(double* values, int64_t n, const double* x, int64_t step);
-  // Running maxima and where they are: the i-th element of x is at `at` + i * `at_step`. where[i] is kNoMaximum if there
-  // is no maximum yet.
-  void (*maxima)(double* values, int64_t* where, int64_t n, const double* x, int64_t step, int64_t at, int64_t at_step);
+  // Write n contiguous results: the maxima, or the sums divided by `divide_by`.
+  void (*max)(const PoolingRun&, double divide_by, double* out);
+  void (*average)(const PoolingRun&, double divide_by, double* out);
+  // Writes the number of the first maximum of each window.
+  void (*argmax)(const PoolingRun&, int64_t* numbers);
   // Adds n contiguous numbers to sums that are `step` apart.
   void (*add_to)(const double* values, int64_t n, double* sums, int64_t step);
 };

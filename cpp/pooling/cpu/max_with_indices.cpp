@@ -6,6 +6,7 @@
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/engine/engine_object.h"
+#include "cpp/pointwise/pointwise.h"
 #include "cpp/pooling/cpu/max_with_indices_kernel.h"
 #include "cpp/pooling/pooling.h"
 #include "cpp/simd/typed_kernels.h"
@@ -34,8 +35,8 @@ struct Tiling {
   std::vector<uint8_t> is_tap;
   // For the gradient: the number of channels per task, and of tasks per image.
   int64_t channels = 1, blocks = 1;
-  // true if gradients are added up in dx itself, which needs the type and the layout of the sums
-  bool in_place = false;
+  // Whether dx has the layout of the sums. If it also has their type, gradients are added up in dx itself.
+  bool same_layout = false, in_place = false;
   // scratch_bytes is the number of bytes of scratch memory per thread.
   int64_t tasks = 0, threads = 1, scratch_bytes = 0;
 
@@ -51,10 +52,11 @@ struct Tiling {
     columns = FastDivmod(spatial_size(p.x, 2));
     if (backward) {
       make_table();
-      in_place = int64_t(itemsize(p.out.dtype)) == item;
+      same_layout = true;
       int64_t step = by_channels ? C : 1;
       for (int i = kMaxSpatial; i-- > 0; step *= spatial_size(p.out, i))
-        in_place = in_place && (p.out.stride[i + 2] == step || spatial_size(p.out, i) == 1);
+        same_layout = same_layout && (p.out.stride[i + 2] == step || spatial_size(p.out, i) == 1);
+      in_place = same_layout && int64_t(itemsize(p.out.dtype)) == item;
       if (by_channels) channels = in_place ? C : std::clamp<int64_t>(cpu::work_size(kSumsOfPlanes) / plane, 1, C);
       blocks = ceil_div(C, channels);
       tasks = p.x.shape[0] * blocks;
@@ -251,6 +253,10 @@ template <class T, class Index> void backward(const Tiling& c, const PoolingArgs
     });
   });
   if (c.in_place) return;
+  if (c.same_layout && (!c.by_channels || channels == p.x.shape[1])) {
+    T* const to = static_cast<T*>(a.out) + n * p.out.stride[0] + first * p.out.stride[1];
+    return element_spans(p.out.dtype).write(sums, c.plane * channels, to, false);
+  }
   const Acc* from = sums;
   each_line(p.out, [&](const minidnn::detail::Position& x) {
     T* to = static_cast<T*>(a.out) + x.offset_in(p.out);

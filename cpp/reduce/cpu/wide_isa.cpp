@@ -18,8 +18,7 @@ template <class A, class T> void widen(const void* x, int64_t at, int64_t stride
   else
     for (int64_t i = 0; i < n; ++i) to[i] = A(from[i * stride]);
 }
-template <class A> __attribute__((noclone)) void widen(DType t, const void* x, int64_t at, int64_t stride, int64_t n,
-                                                       A* to) {
+template <class A> void widen(DType t, const void* x, int64_t at, int64_t stride, int64_t n, A* to) {
   switch (t) {
     case DType::float64:
       if constexpr (!reduction::is_integer<A>) widen<A, double>(x, at, stride, n, to);
@@ -42,7 +41,7 @@ template <ReduceMode mode, class A> void map_all(const A* from, A* to, int64_t n
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) to[i] = reduction::mapped(mode, from[i]);
 }
-template <class A> __attribute__((noclone)) void map_all(ReduceMode mode, const A* from, A* to, int64_t n) {
+template <class A> void map_all(ReduceMode mode, const A* from, A* to, int64_t n) {
   switch (mode) {
     case ReduceMode::amax:
       return map_all<ReduceMode::amax>(from, to, n);

@@ -307,6 +307,15 @@ def test_drawn_problems_on_a_gpu() -> None:
 
 
 @pytest.mark.torch
+def test_threads_alone_and_in_alternation() -> None:
+    done = run(str(BENCHMARKS / "bench_threads.py"), "--threads", "1", "--seconds", "0", "--line", CONV)
+    assert done.returncode == 0, done.stderr
+    (row,) = (line for line in done.stdout.splitlines() if line.startswith(f"| {CONV} | 1 | "))
+    ours, theirs, ratio, *_, speedup = (float(cell) for cell in row.strip("| ").split(" | ")[2:])
+    assert theirs / ours == pytest.approx(ratio, abs=0.02, rel=0.02) and speedup == 1
+
+
+@pytest.mark.torch
 @pytest.mark.parametrize("family", draw.FAMILIES)
 def test_a_line_is_our_problem_and_torchs(family: str) -> None:
     """Our call has the problem of the line, and torch's results are ours. The dtypes of indices and lengths, and layouts

@@ -45,8 +45,23 @@ def pointwise(
     rounded once; integers wrap around. NaN gives NaN, except in tests. Deterministic.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
-    a, b, c = _tensors(op, handle, out, a, b, c)
-    return _C.pointwise(op, a, b, c, algo, output(out, handle), handle)
+    return _apply(op, a, b, c, algo, out, handle)
+
+
+def _apply(
+    op: Pointwise,
+    a: ArrayLike,
+    b: ArrayLike | None,
+    c: ArrayLike | None,
+    algo: str | None,
+    out: ArrayLike | None,
+    handle: Handle | None,
+) -> DeviceTensor:
+    """pointwise() for the functions of this module. A call on small tensors takes as long as this Python code."""
+    tensors = type(a) is DeviceTensor
+    if not (tensors and (b is None or type(b) is DeviceTensor) and (c is None or type(c) is DeviceTensor)):
+        a, b, c = _tensors(op, handle, out, a, b, c)
+    return _C.pointwise(op, a, b, c, algo, None if out is None else output(out, handle), handle)
 
 
 def _tensors(
@@ -141,7 +156,7 @@ def _unary(name: Pointwise, dtypes: str, value: str) -> _Unary:
     def function(
         a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
     ) -> DeviceTensor:
-        return pointwise(name, a, algo=algo, out=out, handle=handle)
+        return _apply(name, a, None, None, algo, out, handle)
 
     return cast(_Unary, _named(name, dtypes, value, function))
 
@@ -155,7 +170,7 @@ def _binary(name: Pointwise, dtypes: str, value: str) -> _Binary:
         out: ArrayLike | None = None,
         handle: Handle | None = None,
     ) -> DeviceTensor:
-        return pointwise(name, a, b, algo=algo, out=out, handle=handle)
+        return _apply(name, a, b, None, algo, out, handle)
 
     return cast(_Binary, _named(name, dtypes, value, function))
 
@@ -170,7 +185,7 @@ def _ternary(name: Pointwise, dtypes: str, value: str) -> _Ternary:
         out: ArrayLike | None = None,
         handle: Handle | None = None,
     ) -> DeviceTensor:
-        return pointwise(name, a, b, c, algo=algo, out=out, handle=handle)
+        return _apply(name, a, b, c, algo, out, handle)
 
     return cast(_Ternary, _named(name, dtypes, value, function))
 

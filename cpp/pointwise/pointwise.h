@@ -60,7 +60,10 @@ DType compute_dtype(DType);
 // dtype.
 const ElementSpans& element_spans(DType);
 PointwiseFunction pointwise_function(Pointwise, DType);
-// Where the elements of a tensor are in its memory.
+// Returns a loop over elements as they are in memory, for functions of 8-bit and 16-bit elements that have one. Tests
+// write bools. It is null if the function has no such loop.
+PointwiseFunction direct_pointwise_function(Pointwise, DType);
+// Where the elements of a tensor are in its memory. The following functions copy at most kPointwiseSpan elements.
 struct ElementLayout {
   const ElementIndexing& elements;
   const PointwiseAccess& access;
@@ -68,11 +71,12 @@ struct ElementLayout {
 };
 // load_span() reads the elements [i, i + n) of a tensor. store_span() writes them. They have the compute type of
 // `type`, which is another dtype than that of the tensor only if the tensor has bools: then it stores whether each
-// element is not 0. If `non_temporal` is set, stores of contiguous elements bypass the caches, and order_stores() must
-// be called before another thread reads the tensor.
+// element is not 0. If `non_temporal` is set, stores of contiguous elements bypass the caches, as do those of
+// copy_non_temporal(), and order_stores() must be called before another thread reads the tensor.
 void load_span(const ElementLayout&, const void* data, int64_t i, int64_t n, void* to);
 void store_span(const ElementLayout&, DType type, const void* from, int64_t i, int64_t n, void* data,
                 bool non_temporal);
+void copy_non_temporal(const void* from, void* to, int64_t bytes);
 void order_stores();
 // gather_span() copies the elements [i, i + n) of a tensor to contiguous memory, without a conversion. scatter_span()
 // copies them back.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the elementary functions of CPU loops (exp, log, ...) with the C library's functions of double. The
 // arguments are every 1009th float of all magnitudes and signs, and special values. Each function is tested with and
-// without fused multiply-adds. The exponential of double is compared with that of long double.
+// without fused multiply-adds. Functions of double are compared with those of long double.
 #include <bit>
 #include <cmath>
 #include <iostream>
@@ -74,34 +74,68 @@ static int failures(const Function& f, Loop loop, const char* how) {
   return wrong;
 }
 
-// Compares exp() of double with the C library's function of long double.
-#define DOUBLE_LOOP(suffix, target)                                          \
-  target static void exp_double##suffix(const double* x, double* y, int n) { \
-    for (int i = 0; i < n; ++i) y[i] = elementary::exp(x[i]);                \
-  }
-DOUBLE_LOOP(_plain, )
-DOUBLE_LOOP(_fused, FUSED)
+// ---- Functions of double
 
-static int double_failures(void (*loop)(const double*, double*, int), const char* how) {
-  constexpr double kUlps = 1;
-  std::vector<double> x{
-      0.0,      -0.0,      0x1p-1074, 709.782712893384, 709.7827128933841, -745.1332191019411, -745.1332191019412,
-      INFINITY, -INFINITY, NAN};
-  for (double v = 0x1p-60; v < 800; v *= 1.0001) x.insert(x.end(), {v, -v});
+using DoubleLoop = void (*)(const double* x, double* y, int n);
+
+struct DoubleFunction {
+  const char* name;
+  long double (*exact)(long double);
+  double least, most;  // the range of x in which the function is tested
+  double ulps;         // allowed error of the result in ulp
+  DoubleLoop plain, fused;
+};
+
+#define DOUBLE_LOOP(suffix, target, f)                                       \
+  target static void f##_double##suffix(const double* x, double* y, int n) { \
+    for (int i = 0; i < n; ++i) y[i] = elementary::f(x[i]);                  \
+  }
+#define DOUBLE_LOOPS(f) DOUBLE_LOOP(_plain, , f) DOUBLE_LOOP(_fused, FUSED, f)
+DOUBLE_LOOPS(exp)
+DOUBLE_LOOPS(expm1)
+DOUBLE_LOOPS(log)
+DOUBLE_LOOPS(log1p)
+DOUBLE_LOOPS(log1p_of_fraction)
+DOUBLE_LOOPS(tanh)
+
+static int failures(const DoubleFunction& f, DoubleLoop loop, const char* how) {
+  std::vector<double> all{0.0,
+                          -0.0,
+                          1.0,
+                          -1.0,
+                          709.782712893384,
+                          709.7827128933841,
+                          -745.1332191019411,
+                          -745.1332191019412,
+                          0x1p-1074,
+                          -0x1p-1074,
+                          0x1.fffffffffffffp1023,
+                          INFINITY,
+                          -INFINITY,
+                          NAN};
+  for (double v = 0x1p-60; v < 800; v *= 1.0001) all.insert(all.end(), {v, -v});
+  for (double v = 0x1p-1074; v < INFINITY; v *= v < 0x1p-1060 ? 2 : 1.003) all.insert(all.end(), {v, -v});
+  for (double v = 0; v < 1; v += 0x1.23p-16) all.insert(all.end(), {v, v - 1, v + 0.5});
+  std::vector<double> x;
+  for (double v : all)
+    if (!(v < f.least || v > f.most || (f.least == 0 && std::signbit(v)))) x.push_back(v);
   std::vector<double> y(x.size());
   loop(x.data(), y.data(), int(x.size()));
   double worst = 0;
   int wrong = 0;
   for (size_t i = 0; i < x.size(); ++i) {
-    const long double want = std::exp(static_cast<long double>(x[i]));
+    const long double want = f.exact(x[i]);
     const double rounded = double(want), ulp = std::ldexp(1.0, std::max(std::ilogb(rounded), -1022) - 52);
-    const bool same = rounded == y[i] || (rounded != rounded && y[i] != y[i]);
-    const double error = same ? 0 : std::isfinite(rounded) ? double(std::abs(y[i] - want) / ulp) : INFINITY;
-    worst = std::max(worst, error);
-    if (!(error < kUlps) && wrong++ < 5)
-      std::cout << "exp(" << x[i] << ") of double is " << y[i] << ", not " << rounded << "\n";
+    const bool same =
+        (want != want && y[i] != y[i]) || (rounded == y[i] && std::signbit(rounded) == std::signbit(y[i]));
+    const double error = same                                     ? 0
+                         : std::isfinite(rounded) && rounded != 0 ? double(std::abs(y[i] - want) / ulp)
+                                                                  : INFINITY;
+    if (std::isfinite(error)) worst = std::max(worst, error);
+    if (!(error < f.ulps) && wrong++ < 5)
+      std::cout << f.name << "(" << x[i] << ") of double is " << y[i] << ", not " << rounded << "\n";
   }
-  std::cout << "exp of double, " << how << ": at most " << worst << " ulp, " << wrong << " wrong\n";
+  std::cout << f.name << " of double, " << how << ": at most " << worst << " ulp, " << wrong << " wrong\n";
   return wrong;
 }
 
@@ -122,8 +156,18 @@ int main() {
     wrong += failures(f, f.plain, "plain");
     if (can_fuse()) wrong += failures(f, f.fused, "fused");
   }
-  wrong += double_failures(exp_double_plain, "plain");
-  if (can_fuse()) wrong += double_failures(exp_double_fused, "fused");
+  const DoubleFunction doubles[] = {
+      {"exp", std::exp, -inf, inf, 1, exp_double_plain, exp_double_fused},
+      {"expm1", std::expm1, -inf, inf, 2, expm1_double_plain, expm1_double_fused},
+      {"log", std::log, -inf, inf, 1, log_double_plain, log_double_fused},
+      {"log1p", std::log1p, -inf, inf, 2, log1p_double_plain, log1p_double_fused},
+      {"log1p_of_fraction", std::log1p, 0, 1, 2, log1p_of_fraction_double_plain, log1p_of_fraction_double_fused},
+      {"tanh", std::tanh, -inf, inf, 3, tanh_double_plain, tanh_double_fused},
+  };
+  for (const DoubleFunction& f : doubles) {
+    wrong += failures(f, f.plain, "plain");
+    if (can_fuse()) wrong += failures(f, f.fused, "fused");
+  }
   std::cout << (wrong ? "failed" : "all checks passed") << std::endl;
   return wrong != 0;
 }

@@ -5,7 +5,7 @@
 // MINIDNN_ISA is defined in files that are compiled once per instruction set (cpp/core/cpu/isa.h). The compiler must
 // vectorise loops in these files, so they use the functions of elementary.h instead of libm.
 #ifdef MINIDNN_ISA
-#include "cpp/core/host_device/elementary.h"
+#include "cpp/core/host_device/elementary_double.h"
 #endif
 
 namespace minidnn::maths {
@@ -41,6 +41,16 @@ MINIDNN_HD Normal<float> normal(float x) {
   return {0.5f * ::erfcf(x * -0.707106781f), 0.398942280f * ::expf(-0.5f * x * x)};
 }
 #endif
+// Without AVX2, vectors of two doubles are not faster than libm.
+#if defined(MINIDNN_ISA) && (defined(__AVX2__) || !defined(__x86_64__))
+MINIDNN_HD double exp(double x) { return elementary::exp(x); }
+MINIDNN_HD double exp_of_negative(double x) { return elementary::exp_of_negative(x); }
+MINIDNN_HD double expm1(double x) { return elementary::expm1(x); }
+MINIDNN_HD double log(double x) { return elementary::log(x); }
+MINIDNN_HD double log1p(double x) { return elementary::log1p(x); }
+MINIDNN_HD double log1p_of_fraction(double x) { return elementary::log1p_of_fraction(x); }
+MINIDNN_HD double tanh(double x) { return elementary::tanh(x); }
+#else
 MINIDNN_HD double exp(double x) { return ::exp(x); }
 MINIDNN_HD double exp_of_negative(double x) { return ::exp(x); }
 MINIDNN_HD double expm1(double x) { return ::expm1(x); }
@@ -48,6 +58,7 @@ MINIDNN_HD double log(double x) { return ::log(x); }
 MINIDNN_HD double log1p(double x) { return ::log1p(x); }
 MINIDNN_HD double log1p_of_fraction(double x) { return ::log1p(x); }
 MINIDNN_HD double tanh(double x) { return ::tanh(x); }
+#endif
 MINIDNN_HD double erfc(double x) { return ::erfc(x); }
 MINIDNN_HD Normal<double> normal(double x) {
   return {0.5 * ::erfc(x * -0.70710678118654752440), 0.39894228040143267794 * ::exp(-0.5 * x * x)};

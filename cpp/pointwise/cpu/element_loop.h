@@ -18,6 +18,10 @@ template <class T> MINIDNN_HD void write_element(void* to, int64_t at, Pointwise
   static_cast<T*>(to)[at] = T(v);
 }
 
+// The result of a formula as a number. GCC vectorises a selection, but no conversion of bool to float.
+template <class A> MINIDNN_HD A number_of(A result) { return result; }
+template <class A> MINIDNN_HD A number_of(bool result) { return result ? A(1) : A(0); }
+
 // Computes out[i] = op(a[i], b[i], c[i]) for n elements. For functions with a bool result, such as isnan, out[i] is 0
 // or 1. `out` may be the same memory as an operand.
 template <class T> struct PointwiseLoop {
@@ -27,7 +31,7 @@ template <class T> struct PointwiseLoop {
   int64_t n;
   template <class Name> MINIDNN_HD void operator()(Name) const {
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) out[i] = A(PointwiseOp<Name::op>::of(a[i], b[i], c[i]));
+    for (int64_t i = 0; i < n; ++i) out[i] = number_of<A>(PointwiseOp<Name::op>::of(a[i], b[i], c[i]));
   }
 };
 

@@ -18,6 +18,19 @@ struct Source {
   const char* data;
 };
 
+// Returns a number that is equal for spans of a periodic operand with equal elements, or -1. [i, i + count) is the span.
+int64_t contents_of(const PointwiseAccess& x, int64_t i, int64_t count) {
+  if (x.kind != Access::periodic) return -1;
+  if (x.inner == 1 && kPointwiseSpan % x.length == 0) return 0;
+  return i / x.inner == (i + count - 1) / x.inner ? i / x.inner % x.length : -1;
+}
+// Returns the offset of the elements [i, i + count) if they are contiguous in the memory of the operand, or -1.
+int64_t contiguous_at(const PointwiseAccess& x, int64_t i, int64_t count) {
+  if (x.kind == Access::dense) return i;
+  if (x.kind != Access::periodic || x.inner != 1 || x.stride != 1) return -1;
+  return i % x.length + count <= x.length ? i % x.length : -1;
+}
+
 }  // namespace
 
 struct Vectorized final : Engine<PointwiseProblem> {
@@ -31,39 +44,53 @@ struct Vectorized final : Engine<PointwiseProblem> {
     const PointwiseIndexing w = indexing_of(p);
     const DType type = pointwise_dtype(p);
     const PointwiseGroup group = info(p.op).group;
-    const PointwiseFunction function = pointwise_function(p.op, type);
+    const PointwiseFunction direct = direct_pointwise_function(p.op, type);
+    const PointwiseFunction function = direct ? direct : pointwise_function(p.op, type);
     const int n = arity(group);
-    const bool tests = gives_bool(group), selects = group == PointwiseGroup::select;
+    const bool selects = group == PointwiseGroup::select;
     const bool non_temporal =
-        w.out.kind == Access::dense && !tests && cpu::non_temporal(double(w.n * int64_t(itemsize(type))));
+        w.out.kind == Access::dense && !gives_bool(group) && cpu::non_temporal(double(w.n * int64_t(itemsize(type))));
     const int64_t grain = cpu::work_size(group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2 ? 4 : 32);
-    const int64_t bytes = int64_t(itemsize(type));
-    const bool computed_as_stored = type == compute_dtype(type);
-    const bool direct_store = w.out.kind == Access::dense && !tests && computed_as_stored && !non_temporal;
+    const int64_t bytes = int64_t(itemsize(type)), out_bytes = int64_t(itemsize(p.out.dtype));
+    // Whether the function reads and writes elements as they are in memory.
+    const bool reads_stored = direct || type == compute_dtype(type);
+    const bool writes_stored = direct || (reads_stored && !gives_bool(group));
+    const bool direct_store = w.out.kind == Access::dense && writes_stored && !non_temporal;
 
     return make_plan<PointwiseProblem>([=](const PointwiseArgs& args, void*, Stream) {
       const Source sources[3] = {{&w.a, static_cast<const char*>(args.a)},
                                  {&w.b, static_cast<const char*>(args.b)},
                                  {&w.c, static_cast<const char*>(args.c)}};
+      const ElementLayout out{w, w.out, p.out.dtype};
       cpu::parallel_for(ceil_div(w.n, kPointwiseSpan), grain, [&](int64_t begin, int64_t end) {
         alignas(64) char buffers[4][kBufferBytes];
-        bool constant[3] = {};
+        int64_t contents[3] = {-1, -1, -1};  // of the buffers
         for (int64_t span = begin; span < end; ++span) {
           const int64_t i = span * kPointwiseSpan, count = min_of(kPointwiseSpan, w.n - i);
           const void* operands[3] = {buffers[0], buffers[0], buffers[0]};
           for (int k = 0; k < n; ++k) {
             const Source& s = sources[k];
+            const bool condition = selects && k == 0;
             operands[k] = buffers[k];
-            if (constant[k]) continue;
-            constant[k] = s.access->kind == Access::periodic && s.access->length == 1;
-            const int64_t loaded = constant[k] ? kPointwiseSpan : count;
-            if (selects && k == 0) load_condition(s, w, type, i, loaded, buffers[k]);
-            else if (s.access->kind == Access::dense && computed_as_stored) operands[k] = s.data + i * bytes;
-            else load_span({w, *s.access, type}, s.data, i, loaded, buffers[k]);
+            if (reads_stored && !condition)
+              if (const int64_t at = contiguous_at(*s.access, i, count); at >= 0) {
+                operands[k] = s.data + at * bytes;
+                continue;
+              }
+            const int64_t wanted = contents_of(*s.access, i, count);
+            if (wanted >= 0 && wanted == contents[k]) continue;
+            contents[k] = wanted;
+            if (condition) load_condition(s, w, type, i, count, buffers[k]);
+            else if (reads_stored) gather_span({w, *s.access, type}, s.data, i, count, buffers[k]);
+            else load_span({w, *s.access, type}, s.data, i, count, buffers[k]);
           }
-          void* const result = direct_store ? static_cast<char*>(args.out) + i * bytes : buffers[3];
+          char* const to = static_cast<char*>(args.out) + i * out_bytes;
+          void* const result = direct_store ? to : buffers[3];
           function(operands[0], operands[1], operands[2], result, count);
-          if (!direct_store) store_span({w, w.out, p.out.dtype}, type, result, i, count, args.out, non_temporal);
+          if (direct_store) continue;
+          if (!direct) store_span(out, type, result, i, count, args.out, non_temporal);
+          else if (non_temporal) copy_non_temporal(result, to, count * out_bytes);
+          else scatter_span(out, result, i, count, args.out);
         }
         if (non_temporal) order_stores();
       });

@@ -15,8 +15,16 @@ struct PointwiseTypeKernels : ElementSpans {
   // The loop of each function. The pointer is null if the function does not accept the dtype.
   PointwiseFunction function[kPointwiseFunctions];
 };
+// Loops over elements as they are in memory, for dtypes that are computed in a wider type. Results of tests are bools. A
+// pointer is null if the function has no such loop.
+struct DirectFunctions {
+  PointwiseFunction function[kPointwiseFunctions];
+};
 struct PointwiseKernels {
   PointwiseTypeKernels of[9];  // the loops, indexed by DType
+  DirectFunctions direct[4];   // of float16, bfloat16, int8 and uint8
+  // Copies contiguous bytes by non-temporal stores.
+  void (*copy_non_temporal)(const void* from, void* to, int64_t bytes);
   // Orders the non-temporal stores that were made before this call before all stores after it.
   void (*finish)();
 };

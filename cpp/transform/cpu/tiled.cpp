@@ -102,17 +102,6 @@ template <class T> void copy_strided(const TransformSpans& r, int64_t x_step, in
   }
 }
 
-// Computes out = alpha * x, or out = alpha * x + beta * y if y is not null. `out` may be x or y.
-template <class T> void scale(const void* x, const void* y, void* out, int64_t n, const TransformArgs& a) {
-  const T *const xs = static_cast<const T*>(x), *const ys = static_cast<const T*>(y);
-  T* const to = static_cast<T*>(out);
-  const T alpha = T(a.alpha), beta = T(a.beta);
-  if (y)
-    for (int64_t i = 0; i < n; ++i) to[i] = alpha * xs[i] + beta * ys[i];
-  else
-    for (int64_t i = 0; i < n; ++i) to[i] = alpha * xs[i];
-}
-
 // Casts or scales spans through buffers: reads elements in the type in which x is computed, casts them, and writes them
 // from the type in which y is computed. Contiguous elements that have this type in memory need no buffer.
 void convert_strided(const TransformProblem& p, const TransformSpans& r, int64_t x_step, int64_t y_step,
@@ -123,7 +112,7 @@ void convert_strided(const TransformProblem& p, const TransformSpans& r, int64_t
   const CastSpan cast = from == to ? nullptr : cast_on_span(compute_dtype(from), p.scaled ? of_y : to);
   const bool needs_read = compute_dtype(from) != from || x_step != 1, y_is_computed = of_y == to && y_step == 1;
   const bool needs_write = !y_is_computed || r.non_temporal;
-  const auto scale_span = of_y == DType::float64 ? scale<double> : scale<float>;
+  const auto scale_span = transform_kernels().scale_computed[of_y == DType::float64];
   alignas(64) double read[kPointwiseSpan], values[kPointwiseSpan], old[kPointwiseSpan];
   for (int64_t i = 0; i < r.rows; ++i)
     for (int64_t k = 0; k < r.n; k += kPointwiseSpan) {
@@ -145,7 +134,7 @@ void convert_strided(const TransformProblem& p, const TransformSpans& r, int64_t
           before = y_is_computed ? static_cast<const void*>(y) : old;
           if (!y_is_computed) y_spans.read(y, y_step, n, old);
         }
-        scale_span(result, before, out, n, a);
+        scale_span(result, before, out, n, a.alpha, a.beta);
         result = out;
       }
       if (y_step != 1) y_spans.write_strided(result, n, y, y_step);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.transform.tiled, compiled once per instruction set: copies, casts, scaling and transposition of
 // tiles.
+#include <type_traits>
+
 #include "cpp/pointwise/pointwise_math.h"
 #include "cpp/simd/convert.h"
 #include "cpp/simd/transpose.h"
@@ -89,11 +91,44 @@ template <class T> void transpose(const void* x, int64_t step, void* to, int64_t
   transpose_tile(static_cast<const T*>(x), step, static_cast<T*>(to), across, across, along);
 }
 
+// Returns to_odd(v), without branches. Differences below 2^-749 do not count, because the 16-bit result is 0.
+MINIDNN_HD float odd_float(double v) {
+  const float f = float(v), difference = float((v - double(f)) * 0x1p600);
+  const uint32_t bits = detail::bits_of(f), away = (bits ^ detail::bits_of(difference)) >> 31;
+  return difference > 0.0f || difference < 0.0f ? detail::float_of((bits - away) | 1) : f;
+}
+// Rounds doubles to a 16-bit type.
+template <class To> void round_doubles(const double* from, float* to, int64_t n) {
+  alignas(64) float floats[kSpan];
+  alignas(64) To rounded[kSpan];
+  for (int64_t i = 0, count; i < n; i += count) {
+    count = min_of(kSpan, n - i);
+    for (int64_t j = 0; j < count; ++j) floats[j] = odd_float(from[i + j]);
+    for (int64_t j = count; j < whole_steps(count); ++j) floats[j] = 0;
+    narrow<Order::memory>(floats, rounded, whole_steps(count));
+    widen<Order::memory>(rounded, floats, whole_steps(count));
+    __builtin_memcpy(to + i, floats, size_t(count) * sizeof(float));
+  }
+}
 template <class From, class To> void cast_computed(const void* x, void* y, int64_t n) {
   const From* from = static_cast<const From*>(x);
+  if constexpr (std::is_same_v<From, double> && sizeof(To) == 2)
+    return round_doubles<To>(from, static_cast<float*>(y), n);
   PointwiseType<To>* to = static_cast<PointwiseType<To>*>(y);
 #pragma GCC ivdep  // y does not overlap x, or is x itself and has elements of the same size
   for (int64_t i = 0; i < n; ++i) to[i] = PointwiseType<To>(minidnn::cast<To>(from[i]));
+}
+template <class T>
+void scale_computed(const void* x, const void* y, void* out, int64_t n, double alpha, double beta) {
+  const T *const xs = static_cast<const T*>(x), *const ys = static_cast<const T*>(y);
+  T* const to = static_cast<T*>(out);
+  const T a = T(alpha), b = T(beta);
+  if (y)
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) to[i] = a * xs[i] + b * ys[i];
+  else
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) to[i] = a * xs[i];
 }
 #define MINIDNN_CASTS(From)                                                                   \
   {cast_computed<From, float>,    cast_computed<From, double>,  cast_computed<From, float16>, \
@@ -118,6 +153,7 @@ const TransformKernels transform_kernels = {
      {scale<float16, float>, nullptr, scale<float16, float16>, scale<float16, bfloat16>},
      {scale<bfloat16, float>, nullptr, scale<bfloat16, float16>, scale<bfloat16, bfloat16>}},
     {MINIDNN_CASTS(float), MINIDNN_CASTS(double), {}, {}, {}, {}, MINIDNN_CASTS(int32_t), MINIDNN_CASTS(int64_t)},
+    {scale_computed<float>, scale_computed<double>},
     store_fence};
 
 }  // namespace minidnn::MINIDNN_ISA

@@ -36,6 +36,9 @@ struct TransformKernels {
   // Casts of elements between the types in which they are computed, indexed by the dtypes of x and y. A pointer is null
   // if elements of the dtype of x are computed in another type.
   void (*cast_computed[8][9])(const void* x, void* y, int64_t n);
+  // Computes out = alpha * x, or out = alpha * x + beta * y if y is not null, for n floats [0] or doubles [1]. `out` may
+  // be x or y.
+  void (*scale_computed[2])(const void* x, const void* y, void* out, int64_t n, double alpha, double beta);
   // Issues a store fence. It must be called after non-temporal stores, before another thread reads the result.
   void (*finish)();
 };

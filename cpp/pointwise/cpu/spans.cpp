@@ -8,56 +8,66 @@
 namespace minidnn {
 namespace {
 
-// Divides the elements [i, i + n) of the result into spans along which x has a constant stride. Calls f(start, offset,
-// count, stride) for each span: its start relative to i, and its offset in x.
-template <class F> void for_each_strided_span(const ElementIndexing& w, const PointwiseAccess& x, int64_t i, int64_t n,
-                                              F&& f) {
-  if (x.kind == Access::dense) return f(int64_t(0), i, n, int64_t(1));
-  const int64_t last = w.rank - 1, size = w.shape[last], stride = x.strides[last];
+// Rows of n elements. Steps are the distances of elements, and pitches those of rows, in elements.
+struct Rows {
+  int64_t n, rows, from_step, from_pitch, to_step, to_pitch;
+};
+
+// Divides the elements [i, i + n) of the result into rows along which x has a constant stride. Calls f(start, offset,
+// count, rows) for rows of `count` elements: the start of the first one relative to i, and its offset in x. Rows follow
+// one another in the result, and have the distance of the last dimension but one in x.
+template <class F> void for_each_rows(const ElementIndexing& w, const PointwiseAccess& x, int64_t i, int64_t n, F&& f) {
+  const int64_t last = w.rank - 1, size = w.shape[last];
   int64_t coordinates[kMaxRank], at = 0;
   for (int64_t d = last, rest = i; d >= 0; rest /= w.shape[d--]) {
     coordinates[d] = rest % w.shape[d];
     at += coordinates[d] * x.strides[d];
   }
-  for (int64_t done = 0, count; done < n; done += count) {
-    count = min_of(n - done, size - coordinates[last]);
-    f(done, at, count, stride);
-    // Whole rows along the last dimension but one.
-    if (last > 0 && coordinates[last] == 0)
-      for (; coordinates[last - 1] + 1 < w.shape[last - 1] && done + count + size <= n; ++coordinates[last - 1]) {
-        done += count;
-        at += x.strides[last - 1];
-        f(done, at, count = size, stride);
-      }
-    at -= coordinates[last] * stride;
+  for (int64_t done = 0; done < n;) {
+    int64_t count = min_of(n - done, size - coordinates[last]), rows = 1;
+    if (count == size && last > 0) rows = min_of((n - done) / size, w.shape[last - 1] - coordinates[last - 1]);
+    f(done, at, count, rows);
+    done += count * rows;
+    at -= coordinates[last] * x.strides[last];
     coordinates[last] = 0;
-    for (int64_t d = last - 1; d >= 0; --d) {
-      at += x.strides[d];
-      if (++coordinates[d] < w.shape[d]) break;
+    for (int64_t d = last - 1, step = rows; d >= 0; --d, step = 1) {
+      at += step * x.strides[d];
+      if ((coordinates[d] += step) < w.shape[d]) break;
       at -= w.shape[d] * x.strides[d];
       coordinates[d] = 0;
     }
   }
 }
 
-// Copies contiguous bytes. Short rows are copied by words, the last of which may overlap the one before it.
+// Copies contiguous bytes in steps of 16. The last step may overlap the one before it.
 inline void copy_row(const char* from, char* to, int64_t bytes) {
-  if (bytes > 64 || bytes < 8) {
+  if (bytes < 16 || bytes > 256) {
     std::memcpy(to, from, size_t(bytes));
     return;
   }
-  for (int64_t k = 0; k + 8 < bytes; k += 8) std::memcpy(to + k, from + k, 8);
-  std::memcpy(to + bytes - 8, from + bytes - 8, 8);
+  for (int64_t k = 0; k + 16 < bytes; k += 16) std::memcpy(to + k, from + k, 16);
+  std::memcpy(to + bytes - 16, from + bytes - 16, 16);
 }
-// Copies n words, whose distances are the strides `from_step` and `to_step`.
-template <class Word> void copy_words(const Word* from, int64_t from_step, Word* to, int64_t to_step, int64_t n) {
-  if (from_step == 1 && to_step == 1)
-    return copy_row(reinterpret_cast<const char*>(from), reinterpret_cast<char*>(to), n * int64_t(sizeof(Word)));
-  if (to_step == 1)
-    for (int64_t k = 0; k < n; ++k, from += from_step) to[k] = *from;
-  else
-    for (int64_t k = 0; k < n; ++k, to += to_step) *to = from[k * from_step];
+template <class Word> void copy_rows(const char* from, char* to, const Rows& r) {
+  constexpr int64_t kBytes = sizeof(Word);
+  for (int64_t row = 0; row < r.rows; ++row, from += r.from_pitch * kBytes, to += r.to_pitch * kBytes) {
+    if (r.from_step == 1 && r.to_step == 1) {
+      copy_row(from, to, r.n * kBytes);
+      continue;
+    }
+    const Word* x = reinterpret_cast<const Word*>(from);
+    Word* y = reinterpret_cast<Word*>(to);
+    for (int64_t k = 0; k < r.n; ++k, x += r.from_step, y += r.to_step) *y = *x;
+  }
 }
+// Returns copy_rows() for elements of a number of bytes.
+auto row_copy(int64_t bytes) {
+  return bytes == 1   ? copy_rows<uint8_t>
+         : bytes == 2 ? copy_rows<uint16_t>
+         : bytes == 4 ? copy_rows<uint32_t>
+                      : copy_rows<uint64_t>;
+}
+
 // Writes n equal words.
 template <class Word> void fill(Word v, Word* to, int64_t n) {
   if constexpr (sizeof(Word) == 1) {
@@ -85,8 +95,12 @@ template <class Word> void copy_period(const PointwiseAccess& x, const Word* fro
   int64_t element = i / x.inner % x.length;
   if (x.inner == 1) {
     const int64_t period = min_of(n, x.length), first = min_of(period, x.length - element);
-    copy_words(from + element * x.stride, x.stride, to, 1, first);
-    copy_words(from, x.stride, to + first, 1, period - first);
+    auto copy = [&](int64_t start, Word* to, int64_t count) {
+      copy_rows<Word>(reinterpret_cast<const char*>(from + start * x.stride), reinterpret_cast<char*>(to),
+                      {count, 1, x.stride, 0, 1, 0});
+    };
+    copy(element, to, first);
+    copy(0, to + first, period - first);
     return repeat(to, period, n);
   }
   for (int64_t done = 0, left = x.inner - i % x.inner; done < n; done += left, left = x.inner) {
@@ -118,25 +132,32 @@ PointwiseFunction direct_pointwise_function(Pointwise op, DType t) {
 }
 
 void gather_span(const ElementLayout& t, const void* data, int64_t i, int64_t n, void* to) {
-  with_word(itemsize(t.dtype), [&](auto type) {
-    using Word = typename decltype(type)::type;
-    auto from = static_cast<const Word*>(data);
-    auto words = static_cast<Word*>(to);
-    if (t.access.kind == Access::periodic) return copy_period(t.access, from, i, n, words);
-    for_each_strided_span(t.elements, t.access, i, n, [=](int64_t start, int64_t at, int64_t count, int64_t stride) {
-      copy_words(from + at, stride, words + start, 1, count);
+  const PointwiseAccess& x = t.access;
+  const int64_t bytes = itemsize(t.dtype), last = t.elements.rank - 1;
+  auto from = static_cast<const char*>(data);
+  if (x.kind == Access::dense) return copy_row(from + i * bytes, static_cast<char*>(to), n * bytes);
+  if (x.kind == Access::periodic)
+    return with_word(bytes, [&](auto type) {
+      using Word = typename decltype(type)::type;
+      copy_period(x, static_cast<const Word*>(data), i, n, static_cast<Word*>(to));
     });
-  });
+  const int64_t step = x.strides[last], pitch = last > 0 ? x.strides[last - 1] : 0;
+  for_each_rows(t.elements, x, i, n,
+                [&, copy = row_copy(bytes)](int64_t start, int64_t at, int64_t count, int64_t rows) {
+                  copy(from + at * bytes, static_cast<char*>(to) + start * bytes, {count, rows, step, pitch, 1, count});
+                });
 }
 void scatter_span(const ElementLayout& t, const void* from, int64_t i, int64_t n, void* data) {
-  with_word(itemsize(t.dtype), [&](auto type) {
-    using Word = typename decltype(type)::type;
-    auto words = static_cast<const Word*>(from);
-    auto to = static_cast<Word*>(data);
-    for_each_strided_span(t.elements, t.access, i, n, [=](int64_t start, int64_t at, int64_t count, int64_t stride) {
-      copy_words(words + start, 1, to + at, stride, count);
-    });
-  });
+  const PointwiseAccess& x = t.access;
+  const int64_t bytes = itemsize(t.dtype), last = t.elements.rank - 1;
+  auto elements = static_cast<const char*>(from);
+  auto to = static_cast<char*>(data);
+  if (x.kind == Access::dense) return copy_row(elements, to + i * bytes, n * bytes);
+  const int64_t step = x.strides[last], pitch = last > 0 ? x.strides[last - 1] : 0;
+  for_each_rows(t.elements, x, i, n,
+                [&, copy = row_copy(bytes)](int64_t start, int64_t at, int64_t count, int64_t rows) {
+                  copy(elements + start * bytes, to + at * bytes, {count, rows, 1, count, step, pitch});
+                });
 }
 
 void load_span(const ElementLayout& t, const void* data, int64_t i, int64_t n, void* to) {

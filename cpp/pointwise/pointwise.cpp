@@ -79,7 +79,7 @@ std::vector<std::string> pointwise_names() {
 
 Pointwise pointwise_from(const std::string& text, const char* call) {
   for (const PointwiseInfo& i : kInfos)
-    if (text == i.name) return Pointwise(&i - kInfos);
+    if (text[0] == *i.name && text == i.name) return Pointwise(&i - kInfos);
   throw ShapeError(cat(call,
                        ": op must be the name of a function of docs/ops/pointwise.md, such as add, exp or where; got '",
                        text, "'"));

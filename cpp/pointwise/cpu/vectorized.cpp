@@ -56,6 +56,9 @@ struct Vectorized final : Engine<PointwiseProblem> {
     const bool reads_stored = direct || type == compute_dtype(type);
     const bool writes_stored = direct || (reads_stored && !gives_bool(group));
     const bool direct_store = w.out.kind == Access::dense && writes_stored && !non_temporal;
+    auto is_direct = [&](const PointwiseAccess& x) { return reads_stored && x.kind == Access::dense; };
+    const bool one_loop =
+        direct_store && !selects && is_direct(w.a) && (n < 2 || is_direct(w.b)) && (n < 3 || is_direct(w.c));
 
     return make_plan<PointwiseProblem>([=](const PointwiseArgs& args, void*, Stream) {
       const Source sources[3] = {{&w.a, static_cast<const char*>(args.a)},
@@ -63,6 +66,11 @@ struct Vectorized final : Engine<PointwiseProblem> {
                                  {&w.c, static_cast<const char*>(args.c)}};
       const ElementLayout out{w, w.out, p.out.dtype};
       cpu::parallel_for(ceil_div(w.n, kPointwiseSpan), grain, [&](int64_t begin, int64_t end) {
+        if (one_loop) {
+          const int64_t i = begin * kPointwiseSpan, count = min_of(end * kPointwiseSpan, w.n) - i;
+          auto at = [&](int k) { return sources[k < n ? k : 0].data + i * bytes; };
+          return function(at(0), at(1), at(2), static_cast<char*>(args.out) + i * out_bytes, count);
+        }
         alignas(64) char buffers[4][kBufferBytes];
         int64_t contents[3] = {-1, -1, -1};  // of the buffers
         for (int64_t span = begin; span < end; ++span) {

@@ -135,7 +135,7 @@ AUDIT = [
         "max pooling by indices, NHWC: the last block of channels is as wide as a whole one",
     ),
     Mutant(
-        "B01", "simd/channel_norm_isa.cpp", "1 / __builtin_sqrtf(var[i] + eps)", "1 / (__builtin_sqrtf(var[i]) + eps)",
+        "B01", "simd/channel_norm_isa.cpp", "1 / maths::sqrt(var[i] + eps)", "1 / (maths::sqrt(var[i]) + eps)",
         "batch norm: eps outside of the root",
     ),
     Mutant(
@@ -184,7 +184,7 @@ AUDIT = [
         "global average: the rounding errors of the sum are dropped",
     ),
     Mutant(
-        "B13", "batch_norm/cpu/vectorized.cpp", "t.slope[i] = float(«scale / n * inv_std»)", "scale / n",
+        "B13", "batch_norm/cpu/vectorized.cpp", "t.slope[i] = A(«scale / n * inv_std»)", "scale / n",
         "batch norm backward: one term lacks the second factor inv_std",
     ),
     Mutant(

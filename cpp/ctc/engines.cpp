@@ -9,6 +9,7 @@ namespace cpu::ctc {
 // clang-format off
 using List = EngineList<CtcProblem,
     struct Vectorized,
+    struct DenseCopies,
     struct Reference>;
 // clang-format on
 }  // namespace cpu::ctc

@@ -102,6 +102,13 @@ MINIDNN_HD TwoNormals two_normals(uint32_t u, uint32_t v) {
   const SineCosine point = sine_and_cosine(v);
   return {radius * point.cosine, radius * point.sine};
 }
+// The two float64 numbers of a normal distribution that four random words make.
+MINIDNN_HD void two_normals(const RandomArgs& a, const Four& w, double* y) {
+  const double u = fraction(w.word[0], w.word[1]), v = fraction(w.word[2], w.word[3]);
+  const double radius = a.width * maths::sqrt(-2 * maths::log(1 - u)), angle = 6.28318530717958647693 * v;
+  y[0] = a.low + radius * ::cos(angle);
+  y[1] = a.low + radius * ::sin(angle);
+}
 
 }  // namespace detail
 
@@ -125,14 +132,11 @@ template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a,
   } else if constexpr (sizeof(A) == 8) {
     for (int i = 0; i < 4; i += 2) {
       const Four w = words(2 * group + uint64_t(i / 2));
-      const double u = detail::fraction(w.word[0], w.word[1]), v = detail::fraction(w.word[2], w.word[3]);
       if constexpr (kind == Random::uniform) {
-        y[i] = min_of(a.low + a.width * u, a.most);
-        y[i + 1] = min_of(a.low + a.width * v, a.most);
+        y[i] = min_of(a.low + a.width * detail::fraction(w.word[0], w.word[1]), a.most);
+        y[i + 1] = min_of(a.low + a.width * detail::fraction(w.word[2], w.word[3]), a.most);
       } else {
-        const double radius = a.width * maths::sqrt(-2 * maths::log(1 - u)), angle = 6.28318530717958647693 * v;
-        y[i] = a.low + radius * ::cos(angle);
-        y[i + 1] = a.low + radius * ::sin(angle);
+        detail::two_normals(a, w, y + i);
       }
     }
   } else {

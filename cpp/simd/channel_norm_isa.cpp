@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of channel_norm.h over a block of shape [rows][columns][space]. If `space` is 1, each lane of a vector has
-// its own column, else all lanes have the same column. Each lane adds a limited number of elements in float32, so the
-// rounding error of a sum is at most that of the reference engine.
+// its own column, else all lanes have the same column. Each lane adds a limited number of elements directly, so the rounding
+// error of a sum is at most that of the reference engine. Lanes are float, or double for float64.
 #include "cpp/simd/channel_norm.h"
 
-#include "cpp/simd/simd.h"
+#include "cpp/core/host_device/maths.h"
+#include "cpp/simd/lanes.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-constexpr int kPair = 2 * kFloats;
+template <class T> constexpr int kPair = 2 * kWidth<T>;
 
 // Moments adds up x - center and (x - center)^2. Gradients adds up dy and dy (x - mean).
-struct Moments {
+template <class V> struct Moments {
   static constexpr bool reads_dy = false;
-  Floats a, b;
-  MINIDNN_HD void add(Floats x, Floats, Floats center, int first_lane = 0) {
-    Floats d = x - center;
+  V a, b;
+  MINIDNN_HD void add(V x, V, V center, int first_lane = 0) {
+    V d = x - center;
     if (first_lane) d = lanes_from(first_lane, d);
     a += d;
     b += d * d;
   }
 };
-struct Gradients {
+template <class V> struct Gradients {
   static constexpr bool reads_dy = true;
-  Floats a, b;
-  MINIDNN_HD void add(Floats x, Floats dy, Floats mean, int first_lane = 0) {
-    Floats product = dy * (x - mean);
+  V a, b;
+  MINIDNN_HD void add(V x, V dy, V mean, int first_lane = 0) {
+    V product = dy * (x - mean);
     if (first_lane) {
       dy = lanes_from(first_lane, dy);
       product = lanes_from(first_lane, product);
@@ -41,35 +42,35 @@ template <class Sums> MINIDNN_HD void join(Sums& total, const Sums& s) {
 }
 
 // Loads elements of dy if the functor F reads dy, else returns zeros.
-template <class F, class T> MINIDNN_HD Floats dy_floats(const T* dy) {
+template <class F, class T> MINIDNN_HD Lanes<T> dy_lanes(const T* dy) {
   if constexpr (F::reads_dy) return load_floats(dy);
-  else return Floats{};
+  else return Lanes<T>{};
 }
-template <class F, class T> MINIDNN_HD Pair dy_pair(const T* dy) {
+template <class F, class T> MINIDNN_HD PairOf<T> dy_pair(const T* dy) {
   if constexpr (F::reads_dy) return load_pair(dy);
-  else return Pair{};
+  else return PairOf<T>{};
 }
-template <class F, class T> MINIDNN_HD Floats dy_first(const T* dy, int64_t n) {
+template <class F, class T> MINIDNN_HD Lanes<T> dy_first(const T* dy, int64_t n) {
   if constexpr (F::reads_dy) return load_first(dy, n);
-  else return Floats{};
+  else return Lanes<T>{};
 }
 
-// the number of elements that a lane adds in float32
+// the number of elements that a lane adds directly
 constexpr int kSumLength = 128;
 // the number of columns whose sums are computed together
 constexpr int kTileSpans = 64;
 
 // Adds the sums of one span (contiguous elements of a column) to `total`.
-template <class Sums, class T> MINIDNN_HD void add_span(const T* x, const T* dy, int64_t n, Floats center,
+template <class Sums, class T> MINIDNN_HD void add_span(const T* x, const T* dy, int64_t n, Lanes<T> center,
                                                         Sums& total) {
   int64_t i = 0;
-  while (i + 2 * kPair <= n) {
+  while (i + 2 * kPair<T> <= n) {
     Sums s[4]{};  // four independent sums, so that an addition need not wait for the previous one
-    const int64_t end = min_of<int64_t>(n, i + kSumLength * 2 * kPair);
-    for (; i + 2 * kPair <= end; i += 2 * kPair)
+    const int64_t end = min_of<int64_t>(n, i + kSumLength * 2 * kPair<T>);
+    for (; i + 2 * kPair<T> <= end; i += 2 * kPair<T>)
 #pragma GCC unroll 2
       for (int k = 0; k < 2; ++k) {
-        const Pair xs = load_pair(x + i + k * kPair), dys = dy_pair<Sums>(dy + i + k * kPair);
+        const PairOf<T> xs = load_pair(x + i + k * kPair<T>), dys = dy_pair<Sums>(dy + i + k * kPair<T>);
         s[2 * k].add(xs.first, dys.first, center);
         s[2 * k + 1].add(xs.second, dys.second, center);
       }
@@ -79,27 +80,27 @@ template <class Sums, class T> MINIDNN_HD void add_span(const T* x, const T* dy,
     join(total, s[0]);
   }
   Sums s{};
-  for (; i + kFloats <= n; i += kFloats) s.add(load_floats(x + i), dy_floats<Sums>(dy + i), center);
+  for (; i + kWidth<T> <= n; i += kWidth<T>) s.add(load_floats(x + i), dy_lanes<Sums>(dy + i), center);
   if (i < n) {
     // The remaining elements do not fill a vector. So the last vector of the span is loaded, without the lanes that
     // were already added. A span shorter than a vector is first copied.
-    const int first = int(kFloats - (n - i));
-    if (n >= kFloats) {
-      s.add(load_floats(x + n - kFloats), dy_floats<Sums>(dy + n - kFloats), center, first);
+    const int first = int(kWidth<T> - (n - i));
+    if (n >= kWidth<T>) {
+      s.add(load_floats(x + n - kWidth<T>), dy_lanes<Sums>(dy + n - kWidth<T>), center, first);
     } else {
-      T last[2][kFloats];
+      T last[2][kWidth<T>];
       __builtin_memset(last, 0, sizeof last);
       for (int k = 0; k < n; ++k) {
         last[0][first + k] = x[k];
         if constexpr (Sums::reads_dy) last[1][first + k] = dy[k];
       }
-      s.add(load_floats(last[0]), dy_floats<Sums>(last[1]), center, first);
+      s.add(load_floats(last[0]), dy_lanes<Sums>(last[1]), center, first);
     }
   }
   join(total, s);
 }
 
-template <class Sums, class T> void sum_spans(const NormBlock& p, const float* center, float* sums) {
+template <class Sums, class T> void sum_spans(const NormBlock& p, const Accumulator<T>* center, Accumulator<T>* sums) {
   for (int64_t begin = 0; begin < p.columns; begin += kTileSpans) {
     const int64_t spans = min_of<int64_t>(kTileSpans, p.columns - begin);
     Sums total[kTileSpans];
@@ -108,7 +109,7 @@ template <class Sums, class T> void sum_spans(const NormBlock& p, const float* c
       for (int64_t c = 0; c < spans; ++c) {
         const T* x = static_cast<const T*>(p.x) + row * p.x_step.row + (begin + c) * p.x_step.column;
         const T* dy = static_cast<const T*>(p.dy) + row * p.dy_step.row + (begin + c) * p.dy_step.column;
-        add_span(x, dy, p.space, floats(center[begin + c]), total[c]);
+        add_span(x, dy, p.space, lanes_of<T>(center[begin + c]), total[c]);
       }
     for (int64_t c = 0; c < spans; ++c) {
       sums[begin + c] = sum_lanes(total[c].a);
@@ -121,7 +122,7 @@ template <class Sums, class T> void sum_spans(const NormBlock& p, const float* c
 // Columns after the last pair of vectors keep their order.
 template <class T> MINIDNN_HD void to_lanes(const float* from, int64_t n, float* to) {
   int64_t c = 0;
-  for (; c + kPair <= n; c += kPair) {
+  for (; c + kPair<T> <= n; c += kPair<T>) {
     const Pair p = load_as_pair<T>(from + c);
     store(to + c, p.first);
     store(to + c + kFloats, p.second);
@@ -129,31 +130,32 @@ template <class T> MINIDNN_HD void to_lanes(const float* from, int64_t n, float*
   for (; c < n; ++c) to[c] = from[c];
 }
 template <class T> MINIDNN_HD void from_lanes(float* line, int64_t n) {
-  for (int64_t c = 0; c + kPair <= n; c += kPair)
+  for (int64_t c = 0; c + kPair<T> <= n; c += kPair<T>)
     store_from_pair<T>(line + c, Pair{load(line + c), load(line + c + kFloats)});
 }
 
 // Adds up `rows` rows of each column into the arrays a and b, whose columns have the order of load_pair().
 template <class Sums, int rows, class T>
-MINIDNN_HD void add_rows(const NormBlock& p, const T* x, const T* dy, const float* center, float* a, float* b) {
+MINIDNN_HD void add_rows(const NormBlock& p, const T* x, const T* dy, const Accumulator<T>* center, Accumulator<T>* a,
+                         Accumulator<T>* b) {
   int64_t c = 0;
-  for (; c + kPair <= p.columns; c += kPair) {
+  for (; c + kPair<T> <= p.columns; c += kPair<T>) {
     Sums s[2]{};
-    const Floats centers[] = {load(center + c), load(center + c + kFloats)};
+    const Lanes<T> centers[] = {load(center + c), load(center + c + kWidth<T>)};
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
-      const Pair xs = load_pair(x + r * p.x_step.row + c), dys = dy_pair<Sums>(dy + r * p.dy_step.row + c);
+      const PairOf<T> xs = load_pair(x + r * p.x_step.row + c), dys = dy_pair<Sums>(dy + r * p.dy_step.row + c);
       s[0].add(xs.first, dys.first, centers[0]);
       s[1].add(xs.second, dys.second, centers[1]);
     }
 #pragma GCC unroll 2
     for (int k = 0; k < 2; ++k) {
-      store(a + c + k * kFloats, load(a + c + k * kFloats) + s[k].a);
-      store(b + c + k * kFloats, load(b + c + k * kFloats) + s[k].b);
+      store(a + c + k * kWidth<T>, load(a + c + k * kWidth<T>) + s[k].a);
+      store(b + c + k * kWidth<T>, load(b + c + k * kWidth<T>) + s[k].b);
     }
   }
-  for (; c < p.columns; c += kFloats) {
-    const int64_t n = min_of<int64_t>(kFloats, p.columns - c);
+  for (; c < p.columns; c += kWidth<T>) {
+    const int64_t n = min_of<int64_t>(kWidth<T>, p.columns - c);
     Sums s{};
     for (int r = 0; r < rows; ++r)
       s.add(load_first(x + r * p.x_step.row + c, n), dy_first<Sums>(dy + r * p.dy_step.row + c, n),
@@ -163,7 +165,7 @@ MINIDNN_HD void add_rows(const NormBlock& p, const T* x, const T* dy, const floa
   }
 }
 
-template <class Sums, class T> void sum_rows(const NormBlock& p, const float* center, float* sums) {
+template <class Sums, class T> void sum_rows(const NormBlock& p, const Accumulator<T>* center, Accumulator<T>* sums) {
   float in_lanes[kNormColumns];
   if constexpr (kIsInterleaved<T>) {
     to_lanes<T>(center, p.columns, in_lanes);
@@ -185,7 +187,7 @@ template <class Sums, class T> void sum_rows(const NormBlock& p, const float* ce
   }
 }
 
-template <class Sums, class T> void sum_block(const NormBlock& p, const float* center, float* sums) {
+template <class Sums, class T> void sum_block(const NormBlock& p, const Accumulator<T>* center, Accumulator<T>* sums) {
   if (p.space > 1) sum_spans<Sums, T>(p, center, sums);
   else sum_rows<Sums, T>(p, center, sums);
 }
@@ -193,11 +195,13 @@ template <class Sums, class T> void sum_block(const NormBlock& p, const float* c
 // Sums x - center and (x - center)^2, where `center` is the mean of a few elements. If it is further from the true mean
 // than a standard deviation, the column is summed again around the mean. So the final subtraction loses at most one
 // bit.
-template <class T> void moments(const NormBlock& p, float* results) {
-  float *center = results, *sums = results + p.columns, *squares = sums + p.columns;
-  auto is_finite = [](float v) { return v - v == 0; };
+template <class T> void moments(const NormBlock& p, Accumulator<T>* results) {
+  using A = Accumulator<T>;
+  using Sums = Moments<Lanes<T>>;
+  A *center = results, *sums = results + p.columns, *squares = sums + p.columns;
+  auto is_finite = [](A v) { return v - v == 0; };
   for (int64_t c = 0; c < p.columns; ++c) {
-    const float first = load_first(static_cast<const T*>(p.x) + c * p.x_step.column, 1)[0];
+    const A first = load_first(static_cast<const T*>(p.x) + c * p.x_step.column, 1)[0];
     center[c] = is_finite(first) ? first : 0;
   }
   NormBlock sample = p;
@@ -205,93 +209,96 @@ template <class T> void moments(const NormBlock& p, float* results) {
   if (p.space > 1) sample.space = min_of(p.space, kSpanSample * max_of<int64_t>(kSampleRows / p.rows, 1));
   sample.rows = min_of(p.rows, kSampleRows);
   sample.x_step.row *= p.rows / sample.rows;
-  sum_block<Moments, T>(sample, center, sums);
-  const float per_sample = 1 / float(sample.rows * sample.space), n = float(p.rows * p.space), per_member = 1 / n;
+  sum_block<Sums, T>(sample, center, sums);
+  const A per_sample = 1 / A(sample.rows * sample.space), n = A(p.rows * p.space), per_member = 1 / n;
   for (int64_t c = 0; c < p.columns; ++c) {
-    const float mean = center[c] + sums[c] * per_sample;
+    const A mean = center[c] + sums[c] * per_sample;
     center[c] = is_finite(mean) ? mean : center[c];
   }
-  sum_block<Moments, T>(p, center, sums);
+  sum_block<Sums, T>(p, center, sums);
   bool sum_again = false;
   for (int64_t c = 0; c < p.columns; ++c) {
-    const float away = sums[c] * per_member;
+    const A away = sums[c] * per_member;
     const bool is_far = away * sums[c] * 2 > squares[c];
     center[c] = is_far ? center[c] + away : center[c];
     sum_again |= is_far;
   }
-  if (sum_again) sum_block<Moments, T>(p, center, sums);
+  if (sum_again) sum_block<Sums, T>(p, center, sums);
   for (int64_t c = 0; c < p.columns; ++c) {
-    const float away = sums[c] * per_member, rest = squares[c] - away * sums[c];
+    const A away = sums[c] * per_member, rest = squares[c] - away * sums[c];
     sums[c] = away;
     squares[c] = rest < 0 ? 0 : rest;
   }
 }
 
 // Normalises a vector of elements. norm_element() is the same computation for one element.
-template <bool adds, bool relu> struct Forward {
+template <class V, bool adds, bool relu> struct Forward {
   static constexpr bool reads_dy = adds;
-  Floats mean, factor, offset;
-  template <class Load> MINIDNN_HD Forward(const NormLines& l, int64_t c, Load load)
+  V mean, factor, offset;
+  template <class Lines, class Load> MINIDNN_HD Forward(const Lines& l, int64_t c, Load load)
       : mean(load(l.mean + c)), factor(load(l.factor + c)), offset(load(l.offset + c)) {}
-  MINIDNN_HD Floats operator()(Floats x, Floats residual) const {
-    Floats y = (x - mean) * factor + offset;
+  MINIDNN_HD V operator()(V x, V residual) const {
+    V y = (x - mean) * factor + offset;
     if (adds) y += residual;
-    if (relu) y = y < 0 ? Floats{} : y;  // NaN < 0 is false, so relu keeps NaN
+    if (relu) y = y < 0 ? V{} : y;  // NaN < 0 is false, so relu keeps NaN
     return y;
   }
 };
-struct Backward {
+template <class V> struct Backward {
   static constexpr bool reads_dy = true;
-  Floats mean, factor, offset, slope;
-  template <class Load> MINIDNN_HD Backward(const NormLines& l, int64_t c, Load load)
+  V mean, factor, offset, slope;
+  template <class Lines, class Load> MINIDNN_HD Backward(const Lines& l, int64_t c, Load load)
       : mean(load(l.mean + c)), factor(load(l.factor + c)), offset(load(l.offset + c)), slope(load(l.slope + c)) {}
-  MINIDNN_HD Floats operator()(Floats x, Floats dy) const { return factor * (dy - offset - (x - mean) * slope); }
+  MINIDNN_HD V operator()(V x, V dy) const { return factor * (dy - offset - (x - mean) * slope); }
 };
-struct Blend : Backward {
-  using Backward::Backward;
-  MINIDNN_HD Floats operator()(Floats x, Floats dy) const { return dy * slope + ((x - mean) * factor + offset); }
+template <class V> struct Blend : Backward<V> {
+  using Backward<V>::Backward;
+  using Backward<V>::mean, Backward<V>::factor, Backward<V>::offset, Backward<V>::slope;
+  MINIDNN_HD V operator()(V x, V dy) const { return dy * slope + ((x - mean) * factor + offset); }
 };
-template <bool relu> struct Gate {
+template <class V, bool relu> struct Gate {
   static constexpr bool reads_dy = true;
-  template <class Load> MINIDNN_HD Gate(const NormLines&, int64_t, Load) {}
-  MINIDNN_HD Floats operator()(Floats y, Floats dy) const { return relu ? (y <= 0 ? Floats{} : dy) : dy; }
+  template <class Lines, class Load> MINIDNN_HD Gate(const Lines&, int64_t, Load) {}
+  MINIDNN_HD V operator()(V y, V dy) const { return relu ? (y <= 0 ? V{} : dy) : dy; }
 };
 
 // The last vector may overlap the one before it, and `out` may be x. So the last vector is computed before anything is
 // written.
 template <class Map, class T> MINIDNN_HD void map_span(const T* x, const T* dy, int64_t n, const Map& map, T* out) {
-  if (n < kFloats) return store_first(out, n, map(load_first(x, n), dy_first<Map>(dy, n)));
-  const Floats last = map(load_floats(x + n - kFloats), dy_floats<Map>(dy + n - kFloats));
+  if (n < kWidth<T>) return store_first(out, n, map(load_first(x, n), dy_first<Map>(dy, n)));
+  const Lanes<T> last = map(load_floats(x + n - kWidth<T>), dy_lanes<Map>(dy + n - kWidth<T>));
   int64_t i = 0;
 #pragma GCC unroll 2
-  for (; i + kPair <= n; i += kPair) {
-    const Pair xs = load_pair(x + i), dys = dy_pair<Map>(dy + i);
-    store_pair(out + i, Pair{map(xs.first, dys.first), map(xs.second, dys.second)});
+  for (; i + kPair<T> <= n; i += kPair<T>) {
+    const PairOf<T> xs = load_pair(x + i), dys = dy_pair<Map>(dy + i);
+    store_pair(out + i, PairOf<T>{map(xs.first, dys.first), map(xs.second, dys.second)});
   }
-  if (i + kFloats < n) store_floats(out + i, map(load_floats(x + i), dy_floats<Map>(dy + i)));
-  if (i < n) store_floats(out + n - kFloats, last);
+  if (i + kWidth<T> < n) store_floats(out + i, map(load_floats(x + i), dy_lanes<Map>(dy + i)));
+  if (i < n) store_floats(out + n - kWidth<T>, last);
 }
 
 // Writes one row of a block in which columns are contiguous. The coefficients must have the order of load_pair().
 template <class Map, class T>
-MINIDNN_HD void map_columns(const T* x, const T* dy, int64_t n, const NormLines& l, int64_t column, T* out) {
-  auto whole = [](const float* from) { return load(from); };
+MINIDNN_HD void map_columns(const T* x, const T* dy, int64_t n, const NormLines<Accumulator<T>>& l, int64_t column,
+                            T* out) {
+  auto whole = [](const Accumulator<T>* from) { return load(from); };
   int64_t c = 0;
-  for (; c + kPair <= n; c += kPair) {
-    const Map first(l, column + c, whole), second(l, column + c + kFloats, whole);
-    const Pair xs = load_pair(x + c), dys = dy_pair<Map>(dy + c);
-    store_pair(out + c, Pair{first(xs.first, dys.first), second(xs.second, dys.second)});
+  for (; c + kPair<T> <= n; c += kPair<T>) {
+    const Map first(l, column + c, whole), second(l, column + c + kWidth<T>, whole);
+    const PairOf<T> xs = load_pair(x + c), dys = dy_pair<Map>(dy + c);
+    store_pair(out + c, PairOf<T>{first(xs.first, dys.first), second(xs.second, dys.second)});
   }
-  for (; c < n; c += kFloats) {
-    const int64_t lanes = min_of<int64_t>(kFloats, n - c);
-    const Map map(l, column + c, [=](const float* from) { return load_first(from, lanes); });
+  for (; c < n; c += kWidth<T>) {
+    const int64_t lanes = min_of<int64_t>(kWidth<T>, n - c);
+    const Map map(l, column + c, [=](const Accumulator<T>* from) { return load_first(from, lanes); });
     store_first(out + c, lanes, map(load_first(x + c, lanes), dy_first<Map>(dy + c, lanes)));
   }
 }
 
-template <class Map, class T> void map_block(const NormBlock& p, const NormLines& given, bool non_temporal) {
+template <class Map, class T> void map_block(const NormBlock& p, const NormLines<Accumulator<T>>& given,
+                                             bool non_temporal) {
   const bool by_span = p.space > 1;
-  NormLines l = given;
+  NormLines<Accumulator<T>> l = given;
   float in_lanes[kIsInterleaved<T> ? 4 : 1][kNormColumns];
   if constexpr (kIsInterleaved<T>)
     if (!by_span) {
@@ -305,7 +312,7 @@ template <class Map, class T> void map_block(const NormBlock& p, const NormLines
   auto line = [&](int64_t row, int64_t c, int64_t begin, int64_t n, T* out) __attribute__((always_inline)) {
     const T* x = static_cast<const T*>(p.x) + row * p.x_step.row + c * p.x_step.column + begin;
     const T* dy = static_cast<const T*>(p.dy) + row * p.dy_step.row + c * p.dy_step.column + begin;
-    if (by_span) map_span(x, dy, n, Map(l, c, [](const float* from) { return floats(*from); }), out);
+    if (by_span) map_span(x, dy, n, Map(l, c, [](const Accumulator<T>* from) { return lanes_of<T>(*from); }), out);
     else map_columns<Map>(x, dy, n, l, begin, out);
   };
   T* out = static_cast<T*>(p.out);
@@ -327,52 +334,59 @@ template <class Map, class T> void map_block(const NormBlock& p, const NormLines
   to.finish();
 }
 
-MINIDNN_HD void join_moments_at(int64_t channels, const float* results, int64_t columns, int64_t step, double weight,
+template <class A>
+MINIDNN_HD void join_moments_at(int64_t channels, const A* results, int64_t columns, int64_t step, double weight,
                                 double between, double* __restrict mean, double* __restrict squares) {
   for (int64_t i = 0; i < channels; ++i) {
-    const float* of = results + i * step;
-    const double difference = double(of[0]) + double(of[columns]) - mean[i];
+    const A* of = results + i * step;
+    const double difference = (double(of[0]) - mean[i]) + double(of[columns]);
     mean[i] += difference * weight;
     squares[i] += double(of[2 * columns]) + difference * difference * between;
   }
 }
-void join_moments(int64_t channels, const float* results, int64_t columns, int64_t step, double n, double joined,
+template <class A>
+void join_moments(int64_t channels, const A* results, int64_t columns, int64_t step, double n, double joined,
                   double* mean, double* squares) {
   const double weight = n / (joined + n), between = joined * weight;
   if (step == 1) join_moments_at(channels, results, columns, 1, weight, between, mean, squares);
   else join_moments_at(channels, results, columns, step, weight, between, mean, squares);
 }
-MINIDNN_HD void join_gradients_at(int64_t channels, const float* results, int64_t columns, int64_t step,
+template <class A>
+MINIDNN_HD void join_gradients_at(int64_t channels, const A* results, int64_t columns, int64_t step,
                                   double* __restrict dy, double* __restrict product) {
   for (int64_t i = 0; i < channels; ++i) {
     dy[i] += double(results[i * step]);
     product[i] += double(results[columns + i * step]);
   }
 }
-void join_gradients(int64_t channels, const float* results, int64_t columns, int64_t step, double* dy,
-                    double* product) {
+template <class A>
+void join_gradients(int64_t channels, const A* results, int64_t columns, int64_t step, double* dy, double* product) {
   if (step == 1) join_gradients_at(channels, results, columns, 1, dy, product);
   else join_gradients_at(channels, results, columns, step, dy, product);
 }
 
-void inverse_std(int64_t n, const float* var, float eps, float* inv_std) {
-  for (int64_t i = 0; i < n; ++i) inv_std[i] = 1 / __builtin_sqrtf(var[i] + eps);
+template <class A> void inverse_std(int64_t n, const A* var, A eps, A* inv_std) {
+  for (int64_t i = 0; i < n; ++i) inv_std[i] = 1 / maths::sqrt(var[i] + eps);
 }
 
-template <class T> constexpr ChannelNormKernels::Typed typed() {
+template <class T> constexpr ChannelNormLoops<Accumulator<T>> loops() {
+  using V = Lanes<T>;
+  using A = Accumulator<T>;
   return {moments<T>,
-          sum_block<Gradients, T>,
-          {{map_block<Forward<false, false>, T>, map_block<Forward<false, true>, T>},
-           {map_block<Forward<true, false>, T>, map_block<Forward<true, true>, T>}},
-          map_block<Backward, T>,
-          map_block<Blend, T>,
-          {map_block<Gate<false>, T>, map_block<Gate<true>, T>}};
+          sum_block<Gradients<V>, T>,
+          {{map_block<Forward<V, false, false>, T>, map_block<Forward<V, false, true>, T>},
+           {map_block<Forward<V, true, false>, T>, map_block<Forward<V, true, true>, T>}},
+          map_block<Backward<V>, T>,
+          map_block<Blend<V>, T>,
+          {map_block<Gate<V, false>, T>, map_block<Gate<V, true>, T>},
+          join_moments<A>,
+          join_gradients<A>,
+          inverse_std<A>};
 }
 
 }  // namespace
 
 extern const ChannelNormKernels channel_norm_kernels;
-const ChannelNormKernels channel_norm_kernels = {typed<float>(), typed<bfloat16>(), typed<float16>(),
-                                                 join_moments,   join_gradients,    inverse_std};
+const ChannelNormKernels channel_norm_kernels = {loops<float>(), loops<bfloat16>(), loops<float16>(), loops<double>()};
 
 }  // namespace minidnn::MINIDNN_ISA

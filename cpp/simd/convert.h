@@ -201,17 +201,6 @@ inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool non_
   }
 }
 
-// Reduces the lanes of a vector of floats or doubles with the operation `op`.
-template <class A, class Op> inline __attribute__((always_inline)) A reduce_vector(Vector<A> v, Op op) {
-  if constexpr (sizeof(A) == 4) {
-    return reduce_lanes(v, op);
-  } else {
-    A all = v[0];
-    for (int i = 1; i < kLanes<A>; ++i) all = op(all, A(v[i]));
-    return all;
-  }
-}
-
 // Computes out[i] = f(a[i], b[i]) for n elements, where n is rounded down to a multiple of kStep. `out` may be a or b.
 // If f ignores its second argument, the caller passes a as b.
 template <class A, class F>

@@ -31,6 +31,22 @@ MINIDNN_HD void store_pair(double* to, const DoublePair& p) {
   store(to, p.first);
   store(to + kLanes<double>, p.second);
 }
+#if defined(__AVX512F__)
+MINIDNN_HD Doubles load_first(const double* from, int64_t n) {
+  return __builtin_ia32_loadupd512_mask(from, Doubles{}, (unsigned char)((1 << n) - 1));
+}
+MINIDNN_HD void store_first(double* to, int64_t n, Doubles v) {
+  __builtin_ia32_storeupd512_mask(to, v, (unsigned char)((1 << n) - 1));
+}
+#elif defined(__AVX__)
+MINIDNN_HD Doubles load_first(const double* from, int64_t n) {
+  return __builtin_ia32_maskloadpd256(reinterpret_cast<const Doubles*>(from),
+                                      (Vector<long long>)first_lanes<Doubles>(n));
+}
+MINIDNN_HD void store_first(double* to, int64_t n, Doubles v) {
+  __builtin_ia32_maskstorepd256(reinterpret_cast<Doubles*>(to), (Vector<long long>)first_lanes<Doubles>(n), v);
+}
+#else
 MINIDNN_HD Doubles load_first(const double* from, int64_t n) {
   Doubles v{};
   for (int64_t i = 0; i < n; ++i) v[i] = from[i];
@@ -39,14 +55,6 @@ MINIDNN_HD Doubles load_first(const double* from, int64_t n) {
 MINIDNN_HD void store_first(double* to, int64_t n, Doubles v) {
   for (int64_t i = 0; i < n; ++i) to[i] = v[i];
 }
-MINIDNN_HD Doubles lanes_from(int from, Doubles v) {
-  for (int i = 0; i < from; ++i) v[i] = 0;
-  return v;
-}
-MINIDNN_HD double sum_lanes(Doubles v) {
-  for (int half = kLanes<double> / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) v[i] += v[i + half];
-  return v[0];
-}
+#endif
 
 }  // namespace minidnn::MINIDNN_ISA

@@ -72,14 +72,37 @@ template <int most, class F> inline __attribute__((always_inline)) void for_bala
     dispatch_count<most>(some, [&](auto count) { f(first, count); });
   }
 }
+// The numbers of the lanes of a vector type V: 0, 1, ... Its elements are integers as wide as those of V.
+template <class V> inline __attribute__((always_inline)) auto lane_numbers() {
+  decltype(V{} == V{}) lane;
+  for (int i = 0; i < int(sizeof(V) / sizeof(V{}[0])); ++i) lane[i] = i;
+  return lane;
+}
 // Reduces all lanes of a vector with the operation `op`: combines both halves of the vector, then both halves of the
 // result, and so on.
-template <class Op> inline __attribute__((always_inline)) float reduce_lanes(Vector<float> v, Op op) {
-  Vector<int32_t> lane;
-  for (int i = 0; i < kLanes<float>; ++i) lane[i] = i;
+template <class V, class Op> inline __attribute__((always_inline)) auto reduce_lanes(V v, Op op) {
+  const auto lane = lane_numbers<V>();
 #pragma GCC unroll 4
-  for (int half = kLanes<float> / 2; half > 0; half /= 2) v = op(v, __builtin_shuffle(v, lane ^ half));
+  for (int half = int(sizeof v / sizeof v[0]) / 2; half > 0; half /= 2) v = op(v, __builtin_shuffle(v, lane ^ half));
   return v[0];
+}
+// Returns the sum of all lanes. The order of the additions is always the same.
+template <class V> inline __attribute__((always_inline)) auto sum_lanes(V v) {
+  return reduce_lanes(v, [](V a, V b) __attribute__((always_inline)) { return a + b; });
+}
+// Returns a mask of the first n lanes of a vector type V.
+template <class V> inline __attribute__((always_inline)) auto first_lanes(int64_t n) {
+  const auto lane = lane_numbers<V>();
+  return lane < decltype(lane){} + decltype(+lane[0])(n);
+}
+// Returns v, with zeros in all lanes but the first n, or in all lanes before lane n.
+template <class V> inline __attribute__((always_inline)) V lanes_before(int64_t n, V v) {
+  const auto mask = first_lanes<V>(n);
+  return (V)((decltype(+mask))v & mask);
+}
+template <class V> inline __attribute__((always_inline)) V lanes_from(int64_t n, V v) {
+  const auto mask = first_lanes<V>(n);
+  return (V)((decltype(+mask))v & ~mask);
 }
 
 using Floats = Vector<float>;
@@ -104,19 +127,6 @@ MINIDNN_HD bool any_of(Vector<int32_t> v) {
   return all != 0;
 #endif
 }
-// Returns v, with zeros in all lanes before lane `from`.
-MINIDNN_HD Floats lanes_from(int from, Floats v) {
-  Vector<int32_t> lane;
-  for (int i = 0; i < kFloats; ++i) lane[i] = i;
-  return (Floats)(Vector<int32_t>(v) & (lane >= from));
-}
-// Returns the sum of all lanes. The order of the additions is always the same.
-MINIDNN_HD float sum_lanes(Floats v) {
-  for (int half = kFloats / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) v[i] += v[i + half];
-  return v[0];
-}
-
 MINIDNN_HD Halves load_halves(const void* from) {
   Halves h;
   __builtin_memcpy(&h, from, sizeof h);
@@ -125,9 +135,9 @@ MINIDNN_HD Halves load_halves(const void* from) {
 
 // Loads as many elements as a vector has floats (kFloats), and converts them to float. `from` may be unaligned.
 MINIDNN_HD Floats load_floats(const float* from) { return load(from); }
-MINIDNN_HD Floats load_floats(const bfloat16* from) {
-  return (Floats)(__builtin_convertvector(load_halves(from), Words) << 16);
-}
+// floats_of() converts the bits of 16-bit elements, whose type is that of the pointer.
+MINIDNN_HD Floats floats_of(Halves h, const bfloat16*) { return (Floats)(__builtin_convertvector(h, Words) << 16); }
+MINIDNN_HD Floats load_floats(const bfloat16* from) { return floats_of(load_halves(from), from); }
 
 // Rounds floats to bfloat16. Each result is in the upper half of a 32-bit word.
 MINIDNN_HD Words rounded_to_bfloat16(Floats v) {
@@ -140,10 +150,9 @@ MINIDNN_HD Halves to_bfloat16(Floats v) { return __builtin_convertvector(rounded
 typedef short EightHalves __attribute__((vector_size(16)));
 typedef float EightFloats __attribute__((vector_size(32)));
 #if defined(__AVX512F__)
-MINIDNN_HD Floats load_floats(const float16* from) {
-  EightHalves low, high;
-  __builtin_memcpy(&low, from, 16);
-  __builtin_memcpy(&high, from + 8, 16);
+MINIDNN_HD Floats floats_of(Halves h, const float16*) {
+  const EightHalves low = (EightHalves)__builtin_shufflevector(h, h, 0, 1, 2, 3, 4, 5, 6, 7),
+                    high = (EightHalves)__builtin_shufflevector(h, h, 8, 9, 10, 11, 12, 13, 14, 15);
   return __builtin_shufflevector(__builtin_ia32_vcvtph2ps256(low), __builtin_ia32_vcvtph2ps256(high), 0, 1, 2, 3, 4, 5,
                                  6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
@@ -154,14 +163,12 @@ MINIDNN_HD Halves to_float16(Floats v) {
                                          1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
 #else
-MINIDNN_HD Floats load_floats(const float16* from) {
-  return __builtin_ia32_vcvtph2ps256((EightHalves)load_halves(from));
-}
+MINIDNN_HD Floats floats_of(Halves h, const float16*) { return __builtin_ia32_vcvtph2ps256((EightHalves)h); }
 MINIDNN_HD Halves to_float16(Floats v) { return (Halves)__builtin_ia32_vcvtps2ph256(v, 0); }
 #endif
 #else
-MINIDNN_HD Floats load_floats(const float16* from) {
-  Words h = __builtin_convertvector(load_halves(from), Words), sign = (h & 0x8000) << 16, magnitude = h & 0x7fff;
+MINIDNN_HD Floats floats_of(Halves halves, const float16*) {
+  Words h = __builtin_convertvector(halves, Words), sign = (h & 0x8000) << 16, magnitude = h & 0x7fff;
   // `number` is the result for finite values: multiplying by 2^112 corrects the bias of the exponent, and converts
   // subnormals exactly.
   Words number = (Words)((Floats)(magnitude << 13) * 0x1p112f), special = magnitude << 13 | 0x7f800000;
@@ -180,15 +187,14 @@ MINIDNN_HD Halves to_float16(Floats v) {
   return __builtin_convertvector(sign | bits, Halves);
 }
 #endif
+MINIDNN_HD Floats load_floats(const float16* from) { return floats_of(load_halves(from), from); }
 
 // Rounds each float of a vector once, and stores the vector. `to` may be unaligned.
 MINIDNN_HD void store_floats(float* to, Floats v) { store(to, v); }
-MINIDNN_HD void store_floats(bfloat16* to, Floats v) {
-  Halves h = to_bfloat16(v);
-  __builtin_memcpy(to, &h, sizeof h);
-}
-MINIDNN_HD void store_floats(float16* to, Floats v) {
-  Halves h = to_float16(v);
+MINIDNN_HD Halves halves_of(Floats v, const bfloat16*) { return to_bfloat16(v); }
+MINIDNN_HD Halves halves_of(Floats v, const float16*) { return to_float16(v); }
+template <class T> MINIDNN_HD void store_floats(T* to, Floats v) {
+  const Halves h = halves_of(v, to);
   __builtin_memcpy(to, &h, sizeof h);
 }
 
@@ -242,6 +248,24 @@ template <class T> MINIDNN_HD void store_from_pair(float* to, const Pair& p) {
 
 // load_first() and store_first() access only the first n < kFloats elements of a vector in memory. load_first() sets
 // the other lanes to zero.
+#if defined(__AVX512F__)
+template <class T> MINIDNN_HD Floats load_first(const T* from, int64_t n) {
+  typedef short Shorts __attribute__((vector_size(32)));
+  const auto bits = reinterpret_cast<const short*>(from);
+  return floats_of((Halves)__builtin_ia32_loaddquhi256_mask(bits, Shorts{}, (unsigned short)((1 << n) - 1)), from);
+}
+template <class T> MINIDNN_HD void store_first(T* to, int64_t n, Floats v) {
+  typedef short Shorts __attribute__((vector_size(32)));
+  __builtin_ia32_storedquhi256_mask(reinterpret_cast<short*>(to), (Shorts)halves_of(v, to),
+                                    (unsigned short)((1 << n) - 1));
+}
+MINIDNN_HD Floats load_first(const float* from, int64_t n) {
+  return __builtin_ia32_loadups512_mask(from, Floats{}, (unsigned short)((1 << n) - 1));
+}
+MINIDNN_HD void store_first(float* to, int64_t n, Floats v) {
+  __builtin_ia32_storeups512_mask(to, v, (unsigned short)((1 << n) - 1));
+}
+#else
 template <class T> MINIDNN_HD Floats load_first(const T* from, int64_t n) {
   T some[kFloats];
   __builtin_memset(some, 0, sizeof some);
@@ -253,25 +277,14 @@ template <class T> MINIDNN_HD void store_first(T* to, int64_t n, Floats v) {
   store_floats(some, v);
   for (int64_t i = 0; i < n; ++i) to[i] = some[i];
 }
-#if defined(__AVX512F__)
+#if defined(__AVX__)
 MINIDNN_HD Floats load_first(const float* from, int64_t n) {
-  return __builtin_ia32_loadups512_mask(from, Floats{}, (unsigned short)((1 << n) - 1));
+  return __builtin_ia32_maskloadps256(reinterpret_cast<const Floats*>(from), first_lanes<Floats>(n));
 }
 MINIDNN_HD void store_first(float* to, int64_t n, Floats v) {
-  __builtin_ia32_storeups512_mask(to, v, (unsigned short)((1 << n) - 1));
+  __builtin_ia32_maskstoreps256(reinterpret_cast<Floats*>(to), first_lanes<Floats>(n), v);
 }
-#elif defined(__AVX__)
-MINIDNN_HD Vector<int32_t> first_lanes(int64_t n) {
-  Vector<int32_t> lane;
-  for (int i = 0; i < kFloats; ++i) lane[i] = i;
-  return lane < int32_t(n);
-}
-MINIDNN_HD Floats load_first(const float* from, int64_t n) {
-  return __builtin_ia32_maskloadps256(reinterpret_cast<const Floats*>(from), first_lanes(n));
-}
-MINIDNN_HD void store_first(float* to, int64_t n, Floats v) {
-  __builtin_ia32_maskstoreps256(reinterpret_cast<Floats*>(to), first_lanes(n), v);
-}
+#endif
 #endif
 
 // Writes long contiguous spans from front to back with stores that bypass the caches. It is for results that no cache

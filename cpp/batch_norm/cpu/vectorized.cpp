@@ -19,20 +19,20 @@ constexpr int64_t kInferenceBytes = 32 << 20;
 
 // The workspace of some adjacent channels. mean, factor, offset and slope have one element per column, and a channel
 // may have several columns. The other arrays have one element per channel.
-struct Tile {
+template <class A> struct Tile {
   int64_t channel, count;  // the index of the first channel, and the number of channels
   // In training, the mean and sum((x - mean)^2) of each channel. In the backward pass, sum(dy) and sum(dy (x - mean)).
   double *first, *second;
   // The coefficients of norm_element(), one per column.
-  float *mean, *factor, *offset, *slope;
-  float *var, *inv_std;
-  float* results;  // sums of parts of the channels, before they are combined
+  A *mean, *factor, *offset, *slope;
+  A *var, *inv_std;
+  A* results;  // sums of parts of the channels, before they are combined
   Tile(const Tiling& c, int64_t tile, void* workspace)
       : channel(tile * c.tile), count(min_of(c.tile, c.channels - channel)) {
     const int64_t line = channel * c.repeat;
     first = static_cast<double*>(workspace) + channel;
     second = first + c.channels;
-    mean = static_cast<float*>(workspace) + 4 * c.channels + line;
+    mean = reinterpret_cast<A*>(static_cast<double*>(workspace) + 2 * c.channels) + line;
     factor = mean + c.columns;
     offset = factor + c.columns;
     slope = offset + c.columns;
@@ -42,22 +42,18 @@ struct Tile {
   }
   static size_t bytes(const Tiling& c) {
     const int64_t results = kKinds * (c.tile_by_thread ? c.columns : c.sections * c.tile_columns());
-    return size_t(4 * c.channels + 4 * c.columns + 2 * c.channels + results) * sizeof(float);
+    return size_t(2 * c.channels) * sizeof(double) + size_t(4 * c.columns + 2 * c.channels + results) * sizeof(A);
   }
 
  private:
   static constexpr int64_t kKinds = 3;  // the largest number of sums per column
 };
 
-template <class T> const ChannelNormKernels::Typed& kernels_of() {
-  const ChannelNormKernels& k = channel_norm_kernels();
-  if constexpr (std::is_same_v<T, float>) return k.f32;
-  else if constexpr (std::is_same_v<T, bfloat16>) return k.bf16;
-  else return k.f16;
-}
-
 // The computation of one call of batch norm, with the pointers of its tensors.
 template <class T> class VectorizedCall {
+  using A = Accumulator<T>;  // the type of sums and parameters
+  using Tile = batch_norm::Tile<A>;
+
  public:
   VectorizedCall(const Tiling& tiling, const NormSpaces& s, NormDirection d, const BatchNormArgs& args, void* scratch)
       : c(tiling), spaces(s), direction(d), a(args), workspace(scratch) {
@@ -94,7 +90,7 @@ template <class T> class VectorizedCall {
     else if (direction == NormDirection::inference) inference_lines(t);
     else backward_lines(t);
     const bool backward = direction == NormDirection::backward;
-    const NormLines lines{t.mean, t.factor, t.offset, backward ? t.slope : nullptr};
+    const NormLines<A> lines{t.mean, t.factor, t.offset, backward ? t.slope : nullptr};
     const auto map = backward ? kernels.backward : kernels.forward[a.other != nullptr][a.relu != 0];
     // After sums, the result is written in reverse order, because the cache still holds the elements that were summed
     // last.
@@ -154,13 +150,13 @@ template <class T> class VectorizedCall {
   }
   // Copies the value of each channel to all of its columns. Before, `line` has one element per channel; afterwards, one
   // per column.
-  void spread(const Tile& t, float* line) const {
+  void spread(const Tile& t, A* line) const {
     if (c.repeat > 1)
       for (int64_t i = t.count; i-- > 0;) std::fill_n(line + i * c.repeat, c.repeat, line[i]);
     for (int64_t k = 1; k < c.copies; ++k) std::copy_n(line, t.count * c.repeat, line + k * t.count * c.repeat);
   }
-  static const float* parameters(const void* p) { return static_cast<const float*>(p); }
-  static float* parameters(void* p) { return static_cast<float*>(p); }
+  static const A* parameters(const void* p) { return static_cast<const A*>(p); }
+  static A* parameters(void* p) { return static_cast<A*>(p); }
 
   // Calls work(i, block, results) for each section i (some elements of each channel) on several threads, and
   // join(block, results) in the order of the sections. work() writes results[kinds][columns], and join() reads it.
@@ -177,7 +173,7 @@ template <class T> class VectorizedCall {
   }
   // A channel may have several columns. Each call f(from, step) gets one column of every channel: from[i * step] for
   // channel i.
-  template <class F> void each_channel_set(const Tile& t, const NormBlock& p, const float* results, F f) const {
+  template <class F> void each_channel_set(const Tile& t, const NormBlock& p, const A* results, F f) const {
     for (int64_t at = 0; at < p.columns; at += t.count * c.repeat)
       for (int64_t r = 0; r < c.repeat; ++r) f(results + at + r, c.repeat);
   }
@@ -186,41 +182,41 @@ template <class T> class VectorizedCall {
     double *mean = t.first, *squares = t.second, n = 0;
     std::fill_n(mean, t.count, 0.0);
     std::fill_n(squares, t.count, 0.0);
-    auto moments = [&](int64_t, const NormBlock& p, float* results) { kernels.moments(p, results); };
-    each_section_joined(t, 3, moments, [&](const NormBlock& p, const float* results) {
+    auto moments = [&](int64_t, const NormBlock& p, A* results) { kernels.moments(p, results); };
+    each_section_joined(t, 3, moments, [&](const NormBlock& p, const A* results) {
       const double more = double(p.rows * p.space);
-      each_channel_set(t, p, results, [&](const float* from, int64_t step) {
-        channel_norm_kernels().join_moments(t.count, from, p.columns, step, more, n, mean, squares);
+      each_channel_set(t, p, results, [&](const A* from, int64_t step) {
+        kernels.join_moments(t.count, from, p.columns, step, more, n, mean, squares);
         n += more;
       });
     });
-    for (int64_t i = 0; i < t.count; ++i) t.var[i] = float(squares[i] / n);
-    channel_norm_kernels().inverse_std(t.count, t.var, float(a.eps), t.inv_std);
+    for (int64_t i = 0; i < t.count; ++i) t.var[i] = A(squares[i] / n);
+    kernels.inverse_std(t.count, t.var, A(a.eps), t.inv_std);
     each_channel(t, [&](int64_t i, int64_t at) {
-      parameters(a.mean)[at] = t.mean[i] = float(mean[i]);
+      parameters(a.mean)[at] = t.mean[i] = A(mean[i]);
       parameters(a.inv_std)[at] = t.inv_std[i];
       t.factor[i] = parameters(a.scale)[at] * t.inv_std[i];
       t.offset[i] = parameters(a.bias)[at];
     });
-    for (float* line : {t.mean, t.factor, t.offset}) spread(t, line);
+    for (A* line : {t.mean, t.factor, t.offset}) spread(t, line);
     if (!a.running_mean) return;
-    const float momentum = float(a.momentum), keep = float(1 - a.momentum), unbiased = float(n / std::max(n - 1, 1.0));
+    const A momentum = A(a.momentum), keep = A(1 - a.momentum), unbiased = A(n / std::max(n - 1, 1.0));
     each_channel(t, [&](int64_t i, int64_t at) {
-      float &running_mean = parameters(a.running_mean)[at], &running_var = parameters(a.running_var)[at];
-      running_mean = keep * running_mean + momentum * float(mean[i]);
+      A &running_mean = parameters(a.running_mean)[at], &running_var = parameters(a.running_var)[at];
+      running_mean = keep * running_mean + momentum * A(mean[i]);
       running_var = keep * running_var + momentum * (t.var[i] * unbiased);
     });
   }
 
   void inference_lines(const Tile& t) const {
     each_channel(t, [&](int64_t i, int64_t at) { t.var[i] = parameters(a.var)[at]; });
-    channel_norm_kernels().inverse_std(t.count, t.var, float(a.eps), t.inv_std);
+    kernels.inverse_std(t.count, t.var, A(a.eps), t.inv_std);
     each_channel(t, [&](int64_t i, int64_t at) {
       t.mean[i] = parameters(a.mean)[at];
       t.factor[i] = parameters(a.scale)[at] * t.inv_std[i];
       t.offset[i] = parameters(a.bias)[at];
     });
-    for (float* line : {t.mean, t.factor, t.offset}) spread(t, line);
+    for (A* line : {t.mean, t.factor, t.offset}) spread(t, line);
   }
 
   void backward_lines(const Tile& t) const {
@@ -230,25 +226,25 @@ template <class T> class VectorizedCall {
     std::fill_n(t.second, t.count, 0.0);
     each_section_joined(
         t, 2,
-        [&](int64_t i, const NormBlock& p, float* results) {
+        [&](int64_t i, const NormBlock& p, A* results) {
           if (gates) kernels.gate[a.other != nullptr](section(gate, t, i), {t.mean, nullptr, nullptr, nullptr}, false);
           kernels.gradients(p, t.mean, results);
         },
-        [&](const NormBlock& p, const float* results) {
-          each_channel_set(t, p, results, [&](const float* from, int64_t step) {
-            channel_norm_kernels().join_gradients(t.count, from, p.columns, step, t.first, t.second);
+        [&](const NormBlock& p, const A* results) {
+          each_channel_set(t, p, results, [&](const A* from, int64_t step) {
+            kernels.join_gradients(t.count, from, p.columns, step, t.first, t.second);
           });
         });
     const double n = double(c.members);
     each_channel(t, [&](int64_t i, int64_t at) {
       const double inv_std = parameters(a.inv_std)[at], scale = t.second[i] * inv_std;
-      parameters(a.dbias)[at] = float(t.first[i]);
-      parameters(a.dscale)[at] = float(scale);
-      t.factor[i] = parameters(a.scale)[at] * float(inv_std);
-      t.offset[i] = float(t.first[i] / n);
-      t.slope[i] = float(scale / n * inv_std);
+      parameters(a.dbias)[at] = A(t.first[i]);
+      parameters(a.dscale)[at] = A(scale);
+      t.factor[i] = parameters(a.scale)[at] * A(inv_std);
+      t.offset[i] = A(t.first[i] / n);
+      t.slope[i] = A(scale / n * inv_std);
     });
-    for (float* line : {t.factor, t.offset, t.slope}) spread(t, line);
+    for (A* line : {t.factor, t.offset, t.slope}) spread(t, line);
   }
 
   const Tiling& c;
@@ -256,7 +252,7 @@ template <class T> class VectorizedCall {
   const NormDirection direction;
   const BatchNormArgs& a;
   void* const workspace;
-  const ChannelNormKernels::Typed& kernels = kernels_of<T>();
+  const ChannelNormLoops<A>& kernels = channel_norm_loops<T>();
   Tensors all{}, gate{};
   // True if an extra loop first applies the gradient of the fused relu to dy. It writes the gradient of the residual
   // or, if that is not wanted, uses dx as scratch memory.
@@ -269,7 +265,6 @@ template <class T> class VectorizedCall {
 struct Vectorized final : Engine<BatchNormProblem> {
   std::string name() const override { return "cpu.batch_norm.vectorized"; }
   std::string why_not(const BatchNormProblem& p, const Device&) const override {
-    if (p.x.dtype == DType::float64) return "float64 is not supported";
     if (p.x.numel() == 0) return "x is empty";
     if (!loops_of(p))
       return "needs evenly strided tensors in which the elements of a channel, or the channels, are contiguous";
@@ -279,15 +274,16 @@ struct Vectorized final : Engine<BatchNormProblem> {
     return roofline_us(norm_flop(p) / 8, norm_bytes(p), d, 0.8);
   }
   size_t workspace_bytes(const BatchNormProblem& p, const Device& d, const Config&) const override {
-    return Tile::bytes(tiling_of(p, d));
+    return p.x.dtype == DType::float64 ? Tile<double>::bytes(tiling_of(p, d)) : Tile<float>::bytes(tiling_of(p, d));
   }
   std::unique_ptr<Plan<BatchNormProblem>> build(const BatchNormProblem& p, const Device& d,
                                                 const Config&) const override {
     return make_plan<BatchNormProblem>([c = tiling_of(p, d), s = norm_spaces(p), dtype = p.x.dtype,
                                         direction = p.direction](const BatchNormArgs& a, void* workspace, Stream) {
-      if (dtype == DType::float32) VectorizedCall<float>(c, s, direction, a, workspace).run();
-      else if (dtype == DType::bfloat16) VectorizedCall<bfloat16>(c, s, direction, a, workspace).run();
-      else VectorizedCall<float16>(c, s, direction, a, workspace).run();
+      with_floating(dtype, [&](auto type) {
+        using T = typename decltype(type)::type;
+        VectorizedCall<T>(c, s, direction, a, workspace).run();
+      });
     });
   }
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.ctc.vectorized, compiled once per instruction set. Blanks and labels have separate arrays, so vectors
 // of states read their neighbours at unaligned addresses and need no shuffles.
+#include "cpp/core/host_device/elementary_double.h"
 #include "cpp/ctc/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
 
@@ -13,9 +14,6 @@ constexpr int64_t kLane = kLanes<float>;
 constexpr float kZero = float(ctc::kZeroExponent), kMost = float(ctc::kMostLog);
 
 MINIDNN_HD V larger(V a, V b) { return a > b ? a : b; }
-MINIDNN_HD float total(V v) {
-  return reduce_lanes(v, [](V a, V b) __attribute__((always_inline)) { return a + b; });
-}
 // 2^k for integers k <= 0. It is 0 if k <= -127.
 MINIDNN_HD V power(V k) {
   k = elementary::at_least(k, -127.0f);
@@ -108,25 +106,39 @@ struct RowLoops {
   int64_t size;
 };
 
-template <class T> float lse_of(const void* from, int64_t n) {
+template <class A> void exponentials(const A* x, A* e, int64_t n, A less) {
+  n &= -kStep;
+#pragma GCC ivdep  // e is x itself or does not overlap x
+  for (int64_t i = 0; i < n; ++i) e[i] = elementary::exp(x[i] - less);
+}
+template <class T> Accumulator<T> lse_of(const void* from, int64_t n) {
+  using A = Accumulator<T>;
+  using As = Vector<A>;
   const T* const x = static_cast<const T*>(from);
-  alignas(64) float widened[kSpan];
-  V most = floats(-INFINITY);
+  alignas(64) A widened[kSpan], terms[kSpan];
+  As most = As{} - A(INFINITY);
   for (int64_t i = 0; i < n; i += kSpan) {
     const int64_t count = min_of(kSpan, n - i);
-    const float* v = read_span<Order::lanes>(x + i, widened, count, -INFINITY);
-    for (int64_t j = 0; j < whole_steps(count); j += kLane) most = larger(load(v + j), most);
+    const A* v = read_span<Order::lanes>(x + i, widened, count, -INFINITY);
+    for (int64_t j = 0; j < whole_steps(count); j += kLanes<A>) {
+      const As here = load(v + j);
+      most = here > most ? here : most;
+    }
   }
-  const float largest = reduce_lanes(most, [](V a, V b) __attribute__((always_inline)) { return larger(a, b); });
-  CompensatedSum<float> sum;
+  const A largest = reduce_lanes(most, [](As a, As b) __attribute__((always_inline)) { return a > b ? a : b; });
+  CompensatedSum<A> sum;
   for (int64_t i = 0; i < n; i += kSpan) {
     const int64_t count = min_of(kSpan, n - i);
-    const float* v = read_span<Order::lanes>(x + i, widened, count, -INFINITY);
-    V few{};
-    for (int64_t j = 0; j < whole_steps(count); j += kLane) few += elementary::exp_of_negative(load(v + j) - largest);
-    sum.add(total(few));
+    exponentials(read_span<Order::lanes>(x + i, widened, count, -INFINITY), terms, whole_steps(count), largest);
+    As few{};
+    for (int64_t j = 0; j < whole_steps(count); j += kLanes<A>) few += load(terms + j);
+    sum.add(sum_lanes(few));
   }
   return largest + maths::log(sum.value());
+}
+double lse_of_doubles(const double* x, int64_t n) { return lse_of<double>(x, n); }
+void softmax_of_doubles(const double* x, int64_t n, double lse, double g, double* dx) {
+  for (int64_t i = 0; i < n; ++i) dx[i] = g * elementary::exp(x[i] - lse);
 }
 template <class T> void gather(const void* x, const int32_t* classes, int64_t n, float* to) {
   for (int64_t i = 0; i < n; ++i) to[i] = float(static_cast<const T*>(x)[classes[i]]);
@@ -265,7 +277,7 @@ Posteriors multiply_step(const Work& w, const AlphaRow& alpha, float exponent) {
     w.blanks.put(i, of_blank(w, blank));
     w.labels.put(i, of_label(w, i, label));
   }
-  return {total(blanks), total(labels)};
+  return {sum_lanes(blanks), sum_lanes(labels)};
 }
 
 void backward(const CtcProblem& p, const CtcArgs& a, const CtcSequence& s, const CtcArena& arena, float g,
@@ -304,6 +316,6 @@ void backward(const CtcProblem& p, const CtcArgs& a, const CtcSequence& s, const
 }  // namespace
 
 extern const CtcKernels ctc_kernels;
-const CtcKernels ctc_kernels = {forward, backward};
+const CtcKernels ctc_kernels = {forward, backward, lse_of_doubles, softmax_of_doubles};
 
 }  // namespace minidnn::MINIDNN_ISA

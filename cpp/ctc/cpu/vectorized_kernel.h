@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.ctc.vectorized over one sequence, compiled once per instruction set (vectorized_isa.cpp).
+// The loops of cpu.ctc.vectorized over one sequence, and those of cpu.ctc.reference over a row of float64. They are
+// compiled once per instruction set (vectorized_isa.cpp).
 #pragma once
 #include "cpp/core/cpu/isa.h"
 #include "cpp/ctc/ctc_math.h"
@@ -24,6 +25,9 @@ struct CtcKernels {
   CtcNumber<float> (*forward)(const CtcProblem&, const CtcArgs&, const CtcSequence&, const CtcArena&);
   // Computes dx for the gradient g of the loss. It is 0 if g is 0.
   void (*backward)(const CtcProblem&, const CtcArgs&, const CtcSequence&, const CtcArena&, float g, bool non_temporal);
+  // Rows of float64, whose states cpu.ctc.reference computes: log(sum(exp(x))), and dx = g exp(x - lse).
+  double (*lse)(const double* x, int64_t n);
+  void (*softmax)(const double* x, int64_t n, double lse, double g, double* dx);
 };
 
 MINIDNN_PER_ISA(CtcKernels, ctc_kernels)

@@ -27,11 +27,6 @@ template <class T> MINIDNN_HD void write(T* to, int64_t lanes, Lanes<T> v) {
   if (lanes == kWidth<T>) store_floats(to, v);
   else store_first(to, lanes, v);
 }
-template <class T> MINIDNN_HD Lanes<T> first_lanes_of(Lanes<T> v, int64_t lanes) {
-  for (int64_t k = lanes; k < kWidth<T>; ++k) v[k] = 0;
-  return v;
-}
-
 // The sums of d and of d^2, where d = x - about for a given number `about`.
 struct Sums {
   double first = 0, squares = 0;
@@ -62,7 +57,7 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, Accumulator
     // them.
     if (i < count && count >= kWidth<T>)
       add(1, lanes_from(int(kWidth<T> - (count - i)), load_floats(from + count - kWidth<T>) - center));
-    else if (i < count) add(1, first_lanes_of<T>(load_first(from, count) - center, count));
+    else if (i < count) add(1, lanes_before(count, load_first(from, count) - center));
     auto total = [](const Lanes<T>(&v)[kChains])
                      __attribute__((always_inline)) { return double(sum_lanes((v[0] + v[1]) + (v[2] + v[3]))); };
     sums.first += total(a);
@@ -150,8 +145,8 @@ void backward(const LayerNormKernels::Backward& row, int64_t n, void* sums, bool
       const int64_t i = begin + at;
       const Lanes<T> x_hat = (read(x + i, lanes) - center) * factor, g = read(dy + i, lanes);
       const Lanes<T> scaled = scale ? g * read(scale + i, lanes) : g;
-      a += first_lanes_of<T>(scaled, lanes);
-      b += first_lanes_of<T>(scaled * x_hat, lanes);
+      a += lanes_before(lanes, scaled);
+      b += lanes_before(lanes, scaled * x_hat);
       write(dscale + i, lanes, read(dscale + i, lanes) + g * x_hat);
       if (dbias) write(dbias + i, lanes, read(dbias + i, lanes) + g);
     });
@@ -232,7 +227,7 @@ MINIDNN_HD GradientSums sum_plane_gradients(const T* x, const T* dy, int64_t n, 
     each_vector<T>(count - i, [&](int64_t j, int64_t lanes) __attribute__((always_inline)) {
       // lanes after the end of the plane (H x W of one channel) are zero
       const Lanes<T> g = read(dy + begin + i + j, lanes);
-      add(0, first_lanes_of<T>(read(x + begin + i + j, lanes) - center, lanes), g);
+      add(0, lanes_before(lanes, read(x + begin + i + j, lanes) - center), g);
     });
     sums.dy += double(sum_lanes((a[0] + a[1]) + (a[2] + a[3])));
     sums.products += double(sum_lanes((b[0] + b[1]) + (b[2] + b[3]))) * inv_std;

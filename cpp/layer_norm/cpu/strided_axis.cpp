@@ -8,7 +8,6 @@
 #include "cpp/engine/engine_object.h"
 #include "cpp/layer_norm/layer_norm.h"
 #include "cpp/simd/channel_norm.h"
-#include "cpp/simd/typed_kernels.h"
 
 namespace minidnn {
 namespace cpu::layer_norm {
@@ -34,28 +33,31 @@ struct Tiling {
     section = std::clamp<int64_t>(max_of(cpu::work_size(kSection) / channels, plane / 16), cpu::work_size(64), 1024);
     sections = ceil_div(plane, section);
   }
-  // The scratch memory of one sample, in floats: per channel two float64 sums, four coefficients, and three sums per
-  // section.
-  int64_t scratch_floats() const { return channels * (4 + 4 + 3 * sections); }
-  // The number of floats that the sums of dy and of dy * x_hat take for all samples and channels.
-  int64_t gradient_floats() const { return backward ? 2 * samples * channels : 0; }
+  // The scratch memory of one sample in numbers of type A: per channel two float64 sums, four coefficients, and three
+  // sums per section.
+  template <class A> int64_t scratch_numbers() const {
+    return channels * (2 * int64_t(sizeof(double) / sizeof(A)) + 4 + 3 * sections);
+  }
+  // The sums of dy and of dy * x_hat for all samples and channels.
+  int64_t gradient_numbers() const { return backward ? 2 * samples * channels : 0; }
 };
 
-struct Sample {
+// A is the type of sums and parameters: double for float64, else float.
+template <class A> struct Sample {
   const Tiling& c;
-  const ChannelNormKernels::Typed& k;
+  const ChannelNormLoops<A>& k;
   int64_t item;  // the size of an element in bytes
   const LayerNormArgs& a;
   int64_t at;
   double *first, *second;
-  float *mean, *factor, *offset, *slope, *results;
+  A *mean, *factor, *offset, *slope, *results;
 
-  Sample(const Tiling& tiling, const ChannelNormKernels::Typed& kernels, int64_t bytes, const LayerNormArgs& args,
-         int64_t sample, float* scratch)
+  Sample(const Tiling& tiling, const ChannelNormLoops<A>& kernels, int64_t bytes, const LayerNormArgs& args,
+         int64_t sample, A* scratch)
       : c(tiling), k(kernels), item(bytes), a(args), at(sample) {
     first = reinterpret_cast<double*>(scratch);
     second = first + c.channels;
-    mean = scratch + 4 * c.channels;
+    mean = reinterpret_cast<A*>(second + c.channels);
     factor = mean + c.channels;
     offset = factor + c.channels;
     slope = offset + c.channels;
@@ -85,16 +87,14 @@ struct Sample {
     });
   }
   void lines() const { c.backward ? backward_lines() : forward_lines(); }
-  float parameter(const void* p, int64_t channel, float none) const {
-    return p ? static_cast<const float*>(p)[channel] : none;
-  }
+  A parameter(const void* p, int64_t channel, A none) const { return p ? static_cast<const A*>(p)[channel] : none; }
 
   void forward(bool non_temporal) const {
     double joined = 0;
     passes(
         3, k.moments,
-        [&](const float* of, double pixels) {
-          channel_norm_kernels().join_moments(c.channels, of, c.channels, 1, pixels, joined, first, second);
+        [&](const A* of, double pixels) {
+          k.join_moments(c.channels, of, c.channels, 1, pixels, joined, first, second);
           joined += pixels;
         },
         [&](const NormBlock& p) { k.forward[0][0](p, {mean, factor, offset, nullptr}, non_temporal); });
@@ -107,10 +107,10 @@ struct Sample {
       all = first[begin] + all / double(c.members);
       for (int64_t i = begin; i < end; ++i)
         squares += second[i] + double(c.plane) * (first[i] - all) * (first[i] - all);
-      const float center = float(all), rest = float(all - double(center));
-      const float inv_std = 1 / std::sqrt(float(squares / double(c.plane * c.members)) + float(a.eps));
-      static_cast<float*>(a.mean)[at * c.groups + group] = center;
-      static_cast<float*>(a.inv_std)[at * c.groups + group] = inv_std;
+      const A center = A(all), rest = A(all - double(center));
+      const A inv_std = 1 / std::sqrt(A(squares / double(c.plane * c.members)) + A(a.eps));
+      static_cast<A*>(a.mean)[at * c.groups + group] = center;
+      static_cast<A*>(a.inv_std)[at * c.groups + group] = inv_std;
       for (int64_t i = begin; i < end; ++i) {
         mean[i] = center;
         factor[i] = inv_std * parameter(a.scale, i, 1);
@@ -120,25 +120,23 @@ struct Sample {
   }
 
   // Computes dx of one sample, and for each channel the sum of dy * x_hat and the sum of dy.
-  void backward(bool non_temporal, float* sums) const {
-    for (int64_t i = 0; i < c.channels; ++i) mean[i] = static_cast<const float*>(a.mean)[at * c.groups + i / c.members];
+  void backward(bool non_temporal, A* sums) const {
+    for (int64_t i = 0; i < c.channels; ++i) mean[i] = static_cast<const A*>(a.mean)[at * c.groups + i / c.members];
     passes(
-        2, [&](const NormBlock& p, float* to) { k.gradients(p, mean, to); },
-        [&](const float* of, double) {
-          channel_norm_kernels().join_gradients(c.channels, of, c.channels, 1, first, second);
-        },
+        2, [&](const NormBlock& p, A* to) { k.gradients(p, mean, to); },
+        [&](const A* of, double) { k.join_gradients(c.channels, of, c.channels, 1, first, second); },
         [&](const NormBlock& p) { k.blend(p, {mean, factor, offset, slope}, non_temporal); });
     for (int64_t i = 0; i < c.channels; ++i) {
-      const double inv_std = static_cast<const float*>(a.inv_std)[at * c.groups + i / c.members];
-      sums[2 * i] = float(second[i] * inv_std);
-      sums[2 * i + 1] = float(first[i]);
+      const double inv_std = static_cast<const A*>(a.inv_std)[at * c.groups + i / c.members];
+      sums[2 * i] = A(second[i] * inv_std);
+      sums[2 * i + 1] = A(first[i]);
     }
   }
   void backward_lines() const {
     const double n = double(c.plane * c.members);
     for (int64_t group = 0; group < c.groups; ++group) {
       const int64_t begin = group * c.members, end = begin + c.members;
-      const double inv_std = static_cast<const float*>(a.inv_std)[at * c.groups + group];
+      const double inv_std = static_cast<const A*>(a.inv_std)[at * c.groups + group];
       double of_dy = 0, of_products = 0;
       for (int64_t i = begin; i < end; ++i) {
         const double scale = parameter(a.scale, i, 1);
@@ -146,9 +144,9 @@ struct Sample {
         of_products += scale * second[i];
       }
       for (int64_t i = begin; i < end; ++i) {
-        slope[i] = float(inv_std) * parameter(a.scale, i, 1);
-        offset[i] = float(-inv_std * of_dy / n);
-        factor[i] = float(-inv_std * inv_std * inv_std * of_products / n);
+        slope[i] = A(inv_std) * parameter(a.scale, i, 1);
+        offset[i] = A(-inv_std * of_dy / n);
+        factor[i] = A(-inv_std * inv_std * inv_std * of_products / n);
       }
     }
   }
@@ -159,7 +157,6 @@ struct Sample {
 struct StridedAxis final : Engine<LayerNormProblem> {
   std::string name() const override { return "cpu.layer_norm.strided_axis"; }
   std::string why_not(const LayerNormProblem& p, const Device&) const override {
-    if (p.x.dtype == DType::float64) return "float64 is not supported";
     if (p.kind != RowNorm::group) return "supports group and instance norm only";
     const bool equal_strides = same_strides(p.x, p.out) && (!p.backward || same_strides(p.x, p.dy));
     if (!is_dense(p.x) || !equal_strides || !channels_innermost(p.x))
@@ -176,19 +173,31 @@ struct StridedAxis final : Engine<LayerNormProblem> {
   }
   size_t workspace_bytes(const LayerNormProblem& p, const Device& d, const Config&) const override {
     const Tiling c(p);
-    return size_t(c.gradient_floats() + concurrent_samples(c, d) * c.scratch_floats()) * sizeof(float);
+    const auto bytes = [&](auto a) {
+      using A = decltype(a);
+      return size_t(c.gradient_numbers() + concurrent_samples(c, d) * c.scratch_numbers<A>()) * sizeof(A);
+    };
+    return p.x.dtype == DType::float64 ? bytes(double()) : bytes(float());
   }
   std::unique_ptr<Plan<LayerNormProblem>> build(const LayerNormProblem& p, const Device& d,
                                                 const Config&) const override {
-    const ChannelNormKernels::Typed& k = cpu::typed_kernels(channel_norm_kernels(), p.x.dtype);
+    const ChannelNormKernels& k = channel_norm_kernels();
+    if (p.x.dtype == DType::float64) return plan(p, d, k.f64);
+    return plan(p, d, p.x.dtype == DType::float32 ? k.f32 : p.x.dtype == DType::bfloat16 ? k.bf16 : k.f16);
+  }
+
+ private:
+  template <class A>
+  static std::unique_ptr<Plan<LayerNormProblem>> plan(const LayerNormProblem& p, const Device& d,
+                                                      const ChannelNormLoops<A>& k) {
     const int64_t item = int64_t(itemsize(p.x.dtype));
     const bool large = p.x.numel() * item > cpu::work_size(kNormSummedBytes);
     return make_plan<LayerNormProblem>([c = Tiling(p), &k, item, large, concurrent = concurrent_samples(Tiling(p), d)](
                                            const LayerNormArgs& a, void* workspace, Stream) {
       // The sums for dscale and dbias, as an array [samples][channels][2].
-      float* const sums = static_cast<float*>(workspace);
+      A* const sums = static_cast<A*>(workspace);
       auto work = [&](int64_t i, int64_t slot) {
-        const Sample sample(c, k, item, a, i, sums + c.gradient_floats() + slot * c.scratch_floats());
+        const Sample<A> sample(c, k, item, a, i, sums + c.gradient_numbers() + slot * c.scratch_numbers<A>());
         if (c.backward) sample.backward(large, sums + 2 * i * c.channels);
         else sample.forward(large);
       };
@@ -198,8 +207,6 @@ struct StridedAxis final : Engine<LayerNormProblem> {
       if (c.backward) sum_parameter_gradients(sums, c.samples, c.channels, a);
     });
   }
-
- private:
   // The number of samples that are processed at the same time, each with its own scratch memory.
   static int64_t concurrent_samples(const Tiling& c, const Device& d) {
     const bool enough = c.samples >= 4 * d.sm_count || c.samples % d.sm_count == 0;

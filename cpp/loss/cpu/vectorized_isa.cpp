@@ -37,7 +37,7 @@ template <class T> Accumulator<T> largest_of(const T* x, int64_t cols) {
       most = most > here ? most : here;
     }
   }
-  return reduce_vector<A>(most, [](auto a, auto b) __attribute__((always_inline)) { return a > b ? a : b; });
+  return reduce_lanes(most, [](auto a, auto b) __attribute__((always_inline)) { return a > b ? a : b; });
 }
 
 template <class A> void exponentials(const A* x, A* e, int64_t n, A less) {
@@ -57,7 +57,7 @@ inline __attribute__((always_inline)) Accumulator<T> sum_of(const T* x, int64_t 
     const A* v = make(read_span<Order::lanes>(x + i, widened, count, beyond), terms, whole);
     Vector<A> few{};
     for (int64_t j = 0; j < whole; j += kLane<A>) few += load(v + j);
-    sum.add(reduce_vector<A>(few, [](auto a, auto b) __attribute__((always_inline)) { return a + b; }));
+    sum.add(reduce_lanes(few, [](auto a, auto b) __attribute__((always_inline)) { return a + b; }));
   }
   return sum.value();
 }

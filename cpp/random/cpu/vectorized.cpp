@@ -34,7 +34,6 @@ template <class A> void dropout_by_fours(RandomArgs& a, int64_t i, int64_t n) {
 struct Vectorized final : Engine<RandomProblem> {
   std::string name() const override { return "cpu.random.vectorized"; }
   std::string why_not(const RandomProblem& p, const Device&) const override {
-    if (p.out.dtype == DType::float64) return "float64 is not supported";
     const bool row_major = is_row_major(p.out) && (p.kind != Random::dropout || is_row_major(p.x));
     return row_major ? "" : "needs row-major tensors";
   }

@@ -64,6 +64,11 @@ template <> struct Numbers<Random::uniform> {
     n &= -kStep;
     for (int64_t i = 0; i < n; ++i) y[i] = min_of(low + width * detail::fraction(words[i], 0.0f), most);
   }
+  static void make(const RandomArgs& a, const uint32_t* words, const double*, double* y, int64_t n) {
+    const double low = a.low, width = a.width, most = a.most;
+    n &= -kStep;
+    for (int64_t i = 0; i < n; ++i) y[i] = min_of(low + width * detail::fraction(words[2 * i], words[2 * i + 1]), most);
+  }
 };
 template <> struct Numbers<Random::normal> {
   static void make(const RandomArgs& a, const uint32_t* words, const float*, float* y, int64_t n) {
@@ -75,29 +80,37 @@ template <> struct Numbers<Random::normal> {
       y[i + 1] = mean + deviation * z.second;
     }
   }
+  static void make(const RandomArgs& a, const uint32_t* words, const double*, double* y, int64_t n) {
+    n &= -kStep;
+    for (int64_t i = 0; i < n; i += 2)
+      detail::two_normals(a, {words[2 * i], words[2 * i + 1], words[2 * i + 2], words[2 * i + 3]}, y + i);
+  }
 };
 template <> struct Numbers<Random::dropout> {
-  static void make(const RandomArgs& a, const uint32_t* words, const float* x, float* y, int64_t n) {
-    const float factor = float(a.width);
+  template <class A> static void make(const RandomArgs& a, const uint32_t* words, const A* x, A* y, int64_t n) {
+    const A factor = A(a.width);
     // The largest random word whose element becomes 0. It is not used if `threshold` is 0.
     const uint32_t last = uint32_t(a.threshold - 1);
     const bool drops_any = a.threshold > 0;
     n &= -kStep;
 #pragma GCC ivdep  // y is x itself or does not overlap x
-    for (int64_t i = 0; i < n; ++i) y[i] = drops_any & (words[i] <= last) ? 0.0f : x[i] * factor;
+    for (int64_t i = 0; i < n; ++i) y[i] = drops_any & (words[i] <= last) ? A(0) : x[i] * factor;
   }
 };
 
 template <Random kind, class T> void loop(const RandomArgs& a, bool non_temporal, int64_t begin, int64_t end) {
-  alignas(64) uint32_t words[kSpan];
-  alignas(64) float widened[kSpan];
+  using A = Accumulator<T>;
+  // float64 numbers take two random words per element.
+  constexpr int64_t kWords = kind != Random::dropout && sizeof(A) == 8 ? 2 : 1;
+  alignas(64) uint32_t words[kWords * kSpan];
+  alignas(64) A widened[kSpan];
   write_all<Order::memory>(static_cast<T*>(a.out), end - begin, non_temporal,
-                           [&](int64_t i, int64_t count, float* y) __attribute__((always_inline)) {
-                             const float* x = nullptr;
+                           [&](int64_t i, int64_t count, A* y) __attribute__((always_inline)) {
+                             const A* x = nullptr;
                              const int64_t whole = whole_steps(count);
                              if constexpr (kind == Random::dropout)
                                x = read_span<Order::memory>(static_cast<const T*>(a.x) + i, widened, count);
-                             words_of(a, uint64_t(begin + i) / 4, words, whole);
+                             words_of(a, uint64_t(begin + i) * kWords / 4, words, kWords * whole);
                              Numbers<kind>::make(a, words, x, y, whole);
                            });
   if (non_temporal) store_fence();
@@ -106,7 +119,7 @@ template <Random kind, class T> void loop(const RandomArgs& a, bool non_temporal
 }  // namespace
 
 #define MINIDNN_RANDOM(kind) \
-  {loop<Random::kind, float>, nullptr, loop<Random::kind, float16>, loop<Random::kind, bfloat16>}
+  {loop<Random::kind, float>, loop<Random::kind, double>, loop<Random::kind, float16>, loop<Random::kind, bfloat16>}
 
 extern const RandomKernels random_kernels;
 const RandomKernels random_kernels = {{MINIDNN_RANDOM(uniform), MINIDNN_RANDOM(normal), MINIDNN_RANDOM(dropout)}};

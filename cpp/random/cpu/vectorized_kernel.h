@@ -12,8 +12,7 @@ namespace minidnn {
 using RandomLoop = void (*)(const RandomArgs&, bool non_temporal, int64_t begin, int64_t end);
 
 struct RandomKernels {
-  // The loops that fill a tensor, indexed by kind (uniform, normal, dropout) and DType. The pointers are null for
-  // float64.
+  // The loops that fill a tensor, indexed by kind (uniform, normal, dropout) and DType.
   RandomLoop loops[3][4];
 };
 

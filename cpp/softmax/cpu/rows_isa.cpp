@@ -15,7 +15,7 @@ constexpr int kTree = 4;
 template <class A> using Sum = CompensatedSum<Vector<A>>;  // a compensated sum in each lane of a vector
 
 template <class A> inline __attribute__((always_inline)) A total(const Sum<A>& s) {
-  return reduce_vector<A>(s.value(), [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
+  return reduce_lanes(s.value(), [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
 }
 
 // Adds the vectors f(0), f(kLane), f(2 kLane), ... up to n, a multiple of kLane.
@@ -46,7 +46,7 @@ template <class A> A largest_of(const A* x, int64_t n, A scale, A so_far) {
     largest[0] = largest[0] > v ? largest[0] : v;
   }
   for (int k = 1; k < kTree; ++k) largest[0] = largest[0] > largest[k] ? largest[0] : largest[k];
-  return reduce_vector<A>(largest[0], [](auto a, auto b) __attribute__((always_inline)) { return a > b ? a : b; });
+  return reduce_lanes(largest[0], [](auto a, auto b) __attribute__((always_inline)) { return a > b ? a : b; });
 }
 
 template <class A> void exponentials(const A* x, A* e, int64_t n, A scale, A largest) {

@@ -60,6 +60,14 @@ constexpr int kSumLength = 128;
 // the number of columns whose sums are computed together
 constexpr int kTileSpans = 64;
 
+// Calls f(row, column) for the spans of a block, in the order in which x has them in memory.
+template <class F> MINIDNN_HD void each_span(const NormBlock& p, int64_t columns, const F& f) {
+  const bool by_column = p.x_step.row < p.x_step.column;
+  const int64_t outer = by_column ? columns : p.rows, inner = by_column ? p.rows : columns;
+  for (int64_t i = 0; i < outer; ++i)
+    for (int64_t j = 0; j < inner; ++j) f(by_column ? j : i, by_column ? i : j);
+}
+
 // Adds the sums of one span (contiguous elements of a column) to `total`.
 template <class Sums, class T> MINIDNN_HD void add_span(const T* x, const T* dy, int64_t n, Lanes<T> center,
                                                         Sums& total) {
@@ -105,12 +113,11 @@ template <class Sums, class T> void sum_spans(const NormBlock& p, const Accumula
     const int64_t spans = min_of<int64_t>(kTileSpans, p.columns - begin);
     Sums total[kTileSpans];
     for (int64_t c = 0; c < spans; ++c) total[c] = Sums{};
-    for (int64_t row = 0; row < p.rows; ++row)
-      for (int64_t c = 0; c < spans; ++c) {
-        const T* x = static_cast<const T*>(p.x) + row * p.x_step.row + (begin + c) * p.x_step.column;
-        const T* dy = static_cast<const T*>(p.dy) + row * p.dy_step.row + (begin + c) * p.dy_step.column;
-        add_span(x, dy, p.space, lanes_of<T>(center[begin + c]), total[c]);
-      }
+    each_span(p, spans, [&](int64_t row, int64_t c) __attribute__((always_inline)) {
+      const T* x = static_cast<const T*>(p.x) + row * p.x_step.row + (begin + c) * p.x_step.column;
+      const T* dy = static_cast<const T*>(p.dy) + row * p.dy_step.row + (begin + c) * p.dy_step.column;
+      add_span(x, dy, p.space, lanes_of<T>(center[begin + c]), total[c]);
+    });
     for (int64_t c = 0; c < spans; ++c) {
       sums[begin + c] = sum_lanes(total[c].a);
       sums[p.columns + begin + c] = sum_lanes(total[c].b);
@@ -317,8 +324,9 @@ template <class Map, class T> void map_block(const NormBlock& p, const NormLines
   };
   T* out = static_cast<T*>(p.out);
   if (!non_temporal) {
-    for (int64_t row = 0; row < p.rows; ++row)
-      for (int64_t c = 0; c < lines; ++c) line(row, c, 0, length, out + row * p.out_step.row + c * p.out_step.column);
+    each_span(p, lines, [&](int64_t row, int64_t c) __attribute__((always_inline)) {
+      line(row, c, 0, length, out + row * p.out_step.row + c * p.out_step.column);
+    });
     return;
   }
   Streamer<T> to(out);

@@ -82,8 +82,9 @@ std::optional<Tiling> loops_of(const BatchNormProblem& p) {
 Tiling tiling_of(const BatchNormProblem& p, const Device& d) {
   Tiling c = *loops_of(p);
   const int64_t bytes = int64_t(itemsize(p.x.dtype)) * (p.direction == NormDirection::backward ? 2 : 1);
-  // Inference reads each element once, so threads process whole rows in memory order.
-  const bool in_memory_order = p.direction == NormDirection::inference && c.rows >= 4 * d.sm_count;
+  // Inference reads each element once, so threads process whole rows if that is the order in memory.
+  const bool in_memory_order =
+      p.direction == NormDirection::inference && c.rows >= 4 * d.sm_count && c.x.row >= c.x.column;
   bool fits_cache = true;
   if (c.space > 1) {
     // Spans that are long enough for the hardware prefetcher, and short enough that all threads have work.

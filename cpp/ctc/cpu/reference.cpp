@@ -80,7 +80,7 @@ struct Reference final : Engine<CtcProblem> {
   std::string why_not(const CtcProblem&, const Device&) const override { return ""; }
   double estimate_us(const CtcProblem& p, const Device& d) const override {
     const double threads_at_work = std::clamp(double(p.batch()) / std::max(d.sm_count, 1), 0.01, 1.0);
-    return roofline_us(ctc_flop(p), ctc_bytes(p), d, 0.02 * threads_at_work);
+    return roofline_us(ctc_flop(p), ctc_bytes(p), d, 0.13 * threads_at_work);
   }
   size_t workspace_bytes(const CtcProblem& p, const Device&, const Config&) const override {
     const bool wide = p.x.dtype == DType::float64;

@@ -42,7 +42,9 @@ struct Direct final : Engine<ConvProblem> {
   std::string name() const override { return "cpu.conv.direct"; }
   std::string why_not(const ConvProblem&, const Device&) const override { return ""; }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    return roofline_us(conv_flop(p), conv_bytes(p), d, 0.1);
+    // A channel of backward_bias takes its elements one by one, with several divisions each.
+    const double efficiency = p.direction == ConvDirection::backward_bias ? 0.005 : 0.1;
+    return roofline_us(conv_flop(p), conv_bytes(p), d, efficiency);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device&, const Config&) const override {
     return make_plan<ConvProblem>([p, g = conv_geometry(p)](const ConvArgs& a, void*, Stream) {

@@ -10,6 +10,7 @@ namespace cpu::loss {
 using List = EngineList<LossProblem,
     struct Vectorized,
     struct Strips,
+    struct DenseCopies,
     struct Reference>;
 // clang-format on
 }  // namespace cpu::loss

@@ -8,7 +8,7 @@ import typing
 import typing_extensions
 from pyminidnn.dtypes import DType
 from pyminidnn.options import Activation, AttentionAlign, AttentionLayout, ConvMode, DTypeLike, Family, IndexDType, Layout, LayoutName, LossReduction, Math, PadMode, Pointwise, PoolMode, ReduceMode, RnnLayout, RnnMode
-__all__: list[str] = ['BoundCall', 'DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Graph', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Recorder', 'RecordingPause', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'array_text', 'attention_backward', 'attention_decode', 'attention_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'bytes_text', 'cache_folder', 'cache_stats', 'clear_tuning', 'compile_kernel', 'compile_region', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'ctc_loss_backward', 'ctc_loss_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'elements_at', 'empty_cache', 'engines', 'entered_handle', 'exchanged', 'exchanged_operands', 'families', 'fill_normal', 'fill_uniform', 'flattened', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'import_tuning', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'max_text_precision', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'recorded_number', 'recording', 'reduce', 'reinterpret', 'reset_peak_memory', 'rnn_backward_data', 'rnn_backward_weights', 'rnn_forward', 'rnn_pack', 'rnn_unpack', 'run_graph', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_nvrtc_finder', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'softmax_backward', 'softmax_forward', 'storage', 'synchronize', 'transform', 'tuning_text', 'why_no_cuda', 'why_no_log', 'why_no_nvrtc', 'why_no_tuning']
+__all__: list[str] = ['BoundCall', 'DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Graph', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Recorder', 'RecordingPause', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'array_text', 'attention_backward', 'attention_decode', 'attention_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'bytes_text', 'cache_folder', 'cache_stats', 'check_costs', 'clear_costs', 'clear_tuning', 'compile_kernel', 'compile_region', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cost_kind', 'costs_text', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'ctc_loss_backward', 'ctc_loss_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'elements_at', 'empty_cache', 'engines', 'entered_handle', 'exchanged', 'exchanged_operands', 'families', 'fill_normal', 'fill_uniform', 'flattened', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'import_costs', 'import_tuning', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'max_text_precision', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'recorded_number', 'recording', 'reduce', 'reinterpret', 'reset_peak_memory', 'rnn_backward_data', 'rnn_backward_weights', 'rnn_forward', 'rnn_pack', 'rnn_unpack', 'run_graph', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_nvrtc_finder', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'softmax_backward', 'softmax_forward', 'storage', 'synchronize', 'transform', 'tuning_text', 'why_no_costs', 'why_no_cuda', 'why_no_log', 'why_no_nvrtc', 'why_no_tuning']
 class Error(Exception):
     """
     The base class of the errors of this package.
@@ -611,6 +611,11 @@ class EngineReport:
         All configs of the engine for the problem, best guess first.
         """
     @property
+    def cost_factor(self) -> float:
+        """
+        The factor in estimate_us that 'pyminidnn calibrate' has measured, or 1.
+        """
+    @property
     def estimate_us(self) -> float:
         """
         The expected time in microseconds.
@@ -856,6 +861,14 @@ def cache_folder() -> str:
     ...
 def cache_stats() -> dict:
     ...
+def check_costs(text: str) -> None:
+    """
+    Raises ShapeError if a line is no cost factor.
+    """
+def clear_costs() -> None:
+    """
+    Deletes all cost factors, also in the cache folder.
+    """
 def clear_tuning() -> None:
     """
     Deletes all tuning records, also in the cache folder.
@@ -880,6 +893,14 @@ def conv_forward(x: DeviceTensor, w: DeviceTensor, bias: DeviceTensor | None, re
     ...
 def conv_forward_statistics(x: DeviceTensor, w: DeviceTensor, bias: DeviceTensor | None, residual: DeviceTensor | None, stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, activation: Activation | None, mode: ConvMode, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
     ...
+def cost_kind(problem: str) -> str:
+    """
+    The kind of a problem by which cost factors are kept.
+    """
+def costs_text() -> str:
+    """
+    All cost factors, a line each.
+    """
 def cpu_isa() -> str:
     """
     The one that CPU engines use: the best, or what PYMINIDNN_CPU_ISA names.
@@ -912,9 +933,9 @@ def driver_version() -> str:
     """
 def dropout(x: DeviceTensor, p: typing.SupportsFloat | typing.SupportsIndex, seed: int, offset: int, backward: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def dry_run(call: collections.abc.Callable, measure: bool, progress: typing.Any = None) -> list[Report]:
+def dry_run(call: collections.abc.Callable, purpose: str, progress: typing.Any = None) -> list[Report]:
     """
-    Reports on all problems that the call would run; the call itself is not run. If it measures, progress(problem, done, total) is called after each measured config.
+    Reports on all problems that the call would run; the call itself is not run. The purpose is 'explain', 'find' (measures, and records the fastest) or 'calibrate' (measures engines that are not slow, and records nothing). progress(problem, done, total) is called after each measured config.
     """
 def elements_at(tensor: DeviceTensor, offset: int, dtype: str, shape: int | collections.abc.Sequence[int], strides: int | collections.abc.Sequence[int]) -> DeviceTensor:
     """
@@ -961,6 +982,10 @@ def gather_backward(dy: DeviceTensor, index: DeviceTensor, x_shape: int | collec
 def holds(dtype: str, value: typing.Any) -> bool:
     """
     Whether an int is a value of an integer dtype.
+    """
+def import_costs(text: str, replace: bool) -> int:
+    """
+    Adds the cost factors of costs_text(), and returns their number.
     """
 def import_tuning(text: str, replace: bool) -> int:
     """
@@ -1093,6 +1118,10 @@ def transform(x: DeviceTensor, alpha: typing.SupportsFloat | typing.SupportsInde
 def tuning_text() -> str:
     """
     All tuning records, a line each.
+    """
+def why_no_costs() -> str:
+    """
+    Why cost factors are kept in memory only, or "".
     """
 def why_no_cuda() -> str:
     ...

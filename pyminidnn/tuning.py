@@ -22,7 +22,7 @@ def explain(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Reports:
     problem, else one sentence), .estimate_us (microseconds), .workspace_bytes, .config and .traits. A report and the
     list print as tables, also in notebooks. No argument is written. Raises the errors that the call itself would raise.
     """
-    return Reports(_C.dry_run(_call(op, args, kwargs), False))
+    return Reports(_C.dry_run(_call(op, args, kwargs), "explain"))
 
 
 def find(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Reports:
@@ -36,7 +36,7 @@ def find(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Reports:
     """
     progress = FindProgress()
     try:
-        reports = Reports(_C.dry_run(_call(op, args, kwargs), True, progress))
+        reports = Reports(_C.dry_run(_call(op, args, kwargs), "find", progress))
     finally:
         progress.close()
     for why in dict.fromkeys(r.not_kept for r in reports if r.not_kept):

@@ -29,6 +29,8 @@ void bind_engine(py::module_& m) {
       .def_readonly("config", &EngineReport::config, "The config that would run, or that was fastest.")
       .def_readonly("configs", &EngineReport::configs, "All configs of the engine for the problem, best guess first.")
       .def_readonly("estimate_us", &EngineReport::estimate_us, "The expected time in microseconds.")
+      .def_readonly("cost_factor", &EngineReport::cost_factor,
+                    "The factor in estimate_us that 'pyminidnn calibrate' has measured, or 1.")
       .def_readonly("measured_us", &EngineReport::measured_us, "0 if the engine was not measured.")
       .def_readonly("measurements", &EngineReport::measurements, "Every measured config with its time in microseconds.")
       .def_readonly("workspace_bytes", &EngineReport::workspace_bytes,
@@ -45,20 +47,22 @@ void bind_engine(py::module_& m) {
   m.def("bytes_text", &bytes_text, py::arg("bytes"), "A number of bytes for people: \"233.5 kB\".");
   m.def(
       "dry_run",
-      [](const py::function& call, bool measure, const py::object& progress) {
+      [](const py::function& call, const std::string& purpose, const py::object& progress) {
         DryRun::Progress forward;
         if (!progress.is_none())
           forward = [&](const std::string& problem, size_t done, size_t total) {
             py::gil_scoped_acquire gil;
             progress(problem, done, total);
           };
-        DryRun session(measure, std::move(forward));
+        using enum DryRun::Purpose;
+        DryRun session(purpose == "find" ? find : purpose == "calibrate" ? calibrate : explain, std::move(forward));
         call();
         return session.reports();
       },
-      py::arg("call"), py::arg("measure"), py::arg("progress") = py::none(),
-      "Reports on all problems that the call would run; the call itself is not run. If it measures, progress(problem, "
-      "done, total) is called after each measured config.");
+      py::arg("call"), py::arg("purpose"), py::arg("progress") = py::none(),
+      "Reports on all problems that the call would run; the call itself is not run. The purpose is 'explain', 'find' "
+      "(measures, and records the fastest) or 'calibrate' (measures engines that are not slow, and records nothing). "
+      "progress(problem, done, total) is called after each measured config.");
 
   m.def("families", [] {
     std::vector<std::string> names;
@@ -90,6 +94,16 @@ void bind_engine(py::module_& m) {
       "import_tuning", [](const std::string& text, bool replace) { return tuning().import_text(text, replace); },
       py::arg("text"), py::arg("replace"), "Adds the records of tuning_text(), and returns their number.");
   m.def("clear_tuning", [] { tuning().clear(); }, "Deletes all tuning records, also in the cache folder.");
+  m.def("why_no_costs", [] { return costs().why_not_kept(); }, "Why cost factors are kept in memory only, or \"\".");
+  m.def("costs_text", [] { return costs().text(); }, "All cost factors, a line each.");
+  m.def(
+      "import_costs", [](const std::string& text, bool replace) { return costs().import_text(text, replace); },
+      py::arg("text"), py::arg("replace"), "Adds the cost factors of costs_text(), and returns their number.");
+  m.def(
+      "check_costs", [](const std::string& text) { costs().check_text(text); }, py::arg("text"),
+      "Raises ShapeError if a line is no cost factor.");
+  m.def("clear_costs", [] { costs().clear(); }, "Deletes all cost factors, also in the cache folder.");
+  m.def("cost_kind", &cost_kind, py::arg("problem"), "The kind of a problem by which cost factors are kept.");
   m.def(
       "set_log_level", [](const std::string& level) { set_log("set_log_level: level", level); }, py::arg("level"),
       "Replaces PYMINIDNN_LOG, in the same words: 'off', 'info' (a line on stderr per call with its engine) or 'debug' "

@@ -76,12 +76,13 @@ std::string text_of(const Report& report) {
   return text;
 }
 
-minidnnStatus_t report_on(const char* name, bool measures, minidnnCall_t call, void* context, const char** report) {
+minidnnStatus_t report_on(const char* name, DryRun::Purpose purpose, minidnnCall_t call, void* context,
+                          const char** report) {
   minidnnStatus_t of_call = MINIDNN_STATUS_SUCCESS;
   const minidnnStatus_t status = guarded(name, [&](const Arguments& a) {
     a.present("call", call);
     thread_local std::string text;
-    DryRun session(measures);
+    DryRun session(purpose);
     of_call = call(context);
     if (of_call != MINIDNN_STATUS_SUCCESS) return;
     std::string all;
@@ -176,9 +177,9 @@ minidnnStatus_t minidnnEmptyCache(int32_t device) {
 }
 
 minidnnStatus_t minidnnExplain(minidnnCall_t call, void* context, const char** report) {
-  return report_on(__func__, false, call, context, report);
+  return report_on(__func__, DryRun::Purpose::explain, call, context, report);
 }
 
 minidnnStatus_t minidnnFind(minidnnCall_t call, void* context, const char** report) {
-  return report_on(__func__, true, call, context, report);
+  return report_on(__func__, DryRun::Purpose::find, call, context, report);
 }

@@ -104,7 +104,7 @@ template <class P> class DenseCopiesEngine : public Engine<P> {
       for (const Engine<P>* e : Family<P>::cpu_engines()) {
         if (e == this) break;
         if (!e->why_not(c.dense, d).empty()) continue;
-        const double us = copies_us + e->estimate_us(c.dense, d);
+        const double us = copies_us + expected_us(*e, c.dense, d);
         if (!best.engine || us < best.us) best = {e, c.dense, e->configs(c.dense, d).front(), us};
       }
     }

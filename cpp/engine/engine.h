@@ -21,6 +21,7 @@
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/handle.h"
 #include "cpp/engine/call_recorder.h"
+#include "cpp/engine/costs.h"
 #include "cpp/engine/kernel_spec.h"
 #include "cpp/engine/log.h"
 #include "cpp/engine/report.h"
@@ -62,7 +63,7 @@ template <class P> struct Engine {
   // as one sentence. Slow speed is never a reason.
   virtual std::string why_not(const P&, const Device&) const = 0;
   // The expected time in microseconds, comparable between engines. It is called only for problems that the engine can
-  // run, that is, if why_not() returns an empty text.
+  // run, that is, if why_not() returns an empty text. Engines are compared by expected_us(), which corrects it.
   virtual double estimate_us(const P&, const Device&) const = 0;
   // Returns all configs (variants as text, such as "tile=64x64") of the engine for a problem. The first one is expected
   // to be the fastest.
@@ -75,6 +76,17 @@ template <class P> struct Engine {
   virtual std::vector<KernelSpec> kernels() const { return {}; }
 };
 template <class P> using Engines = std::vector<const Engine<P>*>;
+
+// Returns the cost factor of an engine for a problem: the time it takes on this device over its own estimate, as
+// `pyminidnn calibrate` has measured it, or 1.
+template <class P> double cost_factor(const Engine<P>& e, const P& p, const Device& d) {
+  return has_costs(d) ? cost_factor(d, Family<P>::text(p), e.name(), e.revision()) : 1;
+}
+
+// Returns the expected time of an engine in microseconds: its own estimate times its cost factor.
+template <class P> double expected_us(const Engine<P>& e, const P& p, const Device& d) {
+  return e.estimate_us(p, d) * cost_factor(e, p, d);
+}
 
 // Makes a plan from a callable object. It is for engines whose Plan::run() fits in a lambda.
 template <class P, class Run> std::unique_ptr<Plan<P>> make_plan(Run run) {
@@ -149,7 +161,8 @@ template <class P> Report evaluate_engines(const P& p, const Handle& h, const st
     if (line.why_not.empty()) {
       line.config = line.configs.front();
       line.workspace_bytes = line.config_workspace.front();
-      line.estimate_us = e->estimate_us(p, h.device());
+      line.cost_factor = cost_factor(*e, p, h.device());
+      line.estimate_us = e->estimate_us(p, h.device()) * line.cost_factor;
     }
     report.engines.push_back(std::move(line));
   }
@@ -182,15 +195,15 @@ template <class P> std::optional<TuningLine> recall(const P& p, const Handle& h,
   if (names_config(algo)) return {};
   const std::string text = Family<P>::text(p), restrictions = restrictions_text(h.options(), algo);
   if (!restrictions.empty())
-    if (auto line = tuning().recall(h.device(), text + restrictions)) return line;
-  return tuning().recall(h.device(), text);
+    if (auto line = recall_tuning(h.device(), text + restrictions)) return line;
+  return recall_tuning(h.device(), text);
 }
 
 // Times every engine that can run the problem, with each of its configs (variants), on separate scratch memory. Writes
-// the median times to the report.
+// the median times to the report. A session that calibrates leaves out slow engines, and all configs but the first.
 template <class P> void measure(const P& p, Handle& h, const DryRun& session, Report& report) {
   size_t done = 0, total = 0;
-  for (const EngineReport& line : report.engines) total += line.why_not.empty() ? line.configs.size() : 0;
+  for (const EngineReport& line : report.engines) total += session.configs_to_measure(line);
   Scratch scratch(h.place(), h.stream());
   ScratchPorts allocate(scratch);
   ArgsOf<P> args{};
@@ -199,8 +212,8 @@ template <class P> void measure(const P& p, Handle& h, const DryRun& session, Re
     if (cold->bytes) memory_of(h.place()).fill(cold->data, 0, cold->bytes, h.stream());
   };
   for (EngineReport& line : report.engines) {
-    if (!line.why_not.empty()) continue;
-    for (const Config& config : line.configs) {
+    for (size_t i = 0; i < session.configs_to_measure(line); ++i) {
+      const Config& config = line.configs[i];
       SelectedPlan<P> c = select_plan(p, h, report, line, config);
       const std::shared_ptr<Storage> workspace = allocator_of(h.place()).allocate(
           c.workspace_bytes, h.stream(), [&] { return cat("find: workspace of ", line.name); });
@@ -226,7 +239,7 @@ std::vector<NodeChoice> choices(const Handle& h, const P& p, const std::string& 
   for (const Engine<P>* e : engines<P>(h.place())) {
     if (h.options().deterministic && e->traits() & kNondeterministic) continue;
     if (!algo.empty() && !names_engine(algo, e->name())) continue;
-    if (e->why_not(p, h.device()).empty()) able.emplace_back(e->estimate_us(p, h.device()), e);
+    if (e->why_not(p, h.device()).empty()) able.emplace_back(expected_us(*e, p, h.device()), e);
   }
   std::ranges::stable_sort(able, {}, [](const auto& pair) { return pair.first; });
   std::vector<NodeChoice> result;
@@ -242,10 +255,10 @@ std::vector<NodeChoice> choices(const Handle& h, const P& p, const std::string& 
 }
 
 // The handle for which a plan is being chosen on this thread. An engine that consists of other calls, such as those of
-// graphs, chooses their plans with the same handle.
+// graphs, chooses their plans with the same handle, and with the same cost factors.
 class PlanningHandle {
  public:
-  explicit PlanningHandle(Handle& h) : outer_(current_) { current_ = &h; }
+  explicit PlanningHandle(Handle& h) : outer_(current_), costs_(h.device()) { current_ = &h; }
   ~PlanningHandle() { current_ = outer_; }
   PlanningHandle(const PlanningHandle&) = delete;
   static Handle* current() { return current_; }
@@ -253,6 +266,7 @@ class PlanningHandle {
  private:
   static inline thread_local Handle* current_ = nullptr;
   Handle* const outer_;
+  const CostScope costs_;
 };
 
 // Chooses the engine for an inner problem, such as the matmul inside a convolution: the deterministic engine with the
@@ -261,7 +275,7 @@ template <class P> SelectedPlan<P> choose_on(const Device& d, const P& p) {
   SelectedPlan<P> best;
   for (const Engine<P>* e : engines<P>(d.place)) {
     if (e->traits() & kNondeterministic || !e->why_not(p, d).empty()) continue;
-    double us = e->estimate_us(p, d);
+    const double us = expected_us(*e, p, d);
     if (!best.engine || us < best.estimate_us) {
       best.engine = e;
       best.estimate_us = us;
@@ -316,17 +330,17 @@ template <class P> class PlanCache final : public HandleCache {
   struct Entry {
     std::shared_ptr<const SelectedPlan<P>> choice;
     std::atomic<uint64_t> used;  // the value of insertions_ when the entry was last used
-    // The number of measurements by find() when the plan was last checked against them.
+    // Records::generation() when the plan was last checked against tuning records and cost factors.
     std::atomic<uint64_t> generation;
     Entry(std::shared_ptr<const SelectedPlan<P>> c, uint64_t now, uint64_t g)
         : choice(std::move(c)), used(now), generation(g) {}
   };
 
  public:
-  // Returns the cached plan of a problem, or null. Sets `stale` if find() has recorded measurements since the plan was
-  // last checked against them.
+  // Returns the cached plan of a problem, or null. Sets `stale` if tuning records or cost factors have changed since the
+  // plan was last checked against them.
   std::shared_ptr<const SelectedPlan<P>> find(const P& p, const std::string& algo, bool& stale) {
-    const uint64_t generation = tuning().generation();
+    const uint64_t generation = Records::generation();
     std::shared_lock lock(mutex);
     auto it = choices_.find(View{p, algo});
     if (it == choices_.end()) return nullptr;
@@ -380,34 +394,32 @@ template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, c
                                                                     const std::string& algo = "") {
   const std::shared_ptr<PlanCache<P>> cache = h.cache<PlanCache<P>>();
   DryRun* session = DryRun::current();
-  uint64_t generation = tuning().generation();
+  uint64_t generation = Records::generation();
+  std::shared_ptr<const SelectedPlan<P>> former;
   if (!session) [[likely]] {
     bool stale = false;
-    if (auto choice = cache->find(p, algo, stale)) {
-      if (!stale) [[likely]]
-        return choice;
-      const auto line = recall(p, h, algo);
-      if (!line || (line->engine == choice->engine->name() && line->config == choice->config)) {
-        cache->agrees(p, algo, generation);
-        return choice;
-      }
-    }
+    former = cache->find(p, algo, stale);
+    if (former && !stale) [[likely]]
+      return former;
   }
 
   const PlanningHandle planning(h);
   Report report = evaluate_engines(p, h, algo);
   MINIDNN_CHECK(NotSupported, report.any(), "no engine can run ", report.problem, " on ", report.device,
                 report.reasons());
-  bool measured = session && session->measures();
-  if (measured) measure(p, h, *session, report);
+  if (session && session->measures()) measure(p, h, *session, report);
   EngineReport* best = &report.fastest();
-  if (measured) {
-    report.not_kept = tuning().remember(h.device(), report.problem + restrictions_text(h.options(), algo), *best);
-    generation = tuning().generation();
+  if (session && session->purpose == DryRun::Purpose::find) {
+    report.not_kept = remember_tuning(h.device(), report.problem + restrictions_text(h.options(), algo), *best);
+    generation = Records::generation();
   } else if (const auto line = recall(p, h, algo)) {
     if (EngineReport* recorded = report.recorded(*line)) best = recorded;
   }
   report.chosen = best->name;
+  if (former && best->name == former->engine->name() && best->config == former->config) {
+    cache->agrees(p, algo, generation);
+    return former;
+  }
 
   auto choice = std::make_shared<const SelectedPlan<P>>(select_plan(p, h, report, *best, best->config));
   best->workspace_bytes = choice->workspace_bytes;

@@ -51,14 +51,21 @@ namespace {
 thread_local DryRun* current_session = nullptr;
 }  // namespace
 
-DryRun::DryRun(bool measures, Progress progress)
-    : measures_(measures), progress_(std::move(progress)), outer_(current_session) {
+DryRun::DryRun(Purpose purpose, Progress progress)
+    : purpose(purpose), progress_(std::move(progress)), outer_(current_session) {
   current_session = this;
 }
 DryRun::~DryRun() {
   current_session = outer_;
   if (outer_) outer_->reports_.insert(outer_->reports_.end(), reports_.begin(), reports_.end());
 }
+size_t DryRun::configs_to_measure(const EngineReport& e) const {
+  if (!e.why_not.empty()) return 0;
+  if (purpose == Purpose::find) return e.configs.size();
+  // A wrong factor must not exclude the engine from the measurement that corrects it.
+  return e.estimate_us / e.cost_factor < kMostCalibrateUs ? 1 : 0;
+}
+
 DryRun* DryRun::current() { return current_session; }
 
 DryRunPause::DryRunPause() : paused_(current_session) { current_session = nullptr; }

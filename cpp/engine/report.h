@@ -20,6 +20,7 @@ struct EngineReport {
   std::string config{};
   std::vector<std::string> configs{};      // the configs (variants) whose workspace the handle allows
   std::vector<size_t> config_workspace{};  // for each config, the bytes of its workspace
+  double cost_factor = 1;  // `estimate_us` is the estimate of the engine itself times this factor (costs.h)
   double estimate_us = 0;
   double measured_us = 0;  // time of the fastest config in microseconds; 0 if not measured
   // The measured configs (variants of the engine), each with its time in microseconds.
@@ -54,14 +55,21 @@ struct Report {
 // write outputs.
 class DryRun {
  public:
+  // What a dry run is for: to choose engines; to measure engines and record the fastest; or to measure the first config
+  // of each engine that is expected to take less than kMostCalibrateUs, and record nothing.
+  enum class Purpose { explain, find, calibrate };
+  static constexpr double kMostCalibrateUs = 20e3;
+  const Purpose purpose;
   // receives the text of a problem, the number of its configs measured so far, and the number of all its configs
   using Progress = std::function<void(const std::string& problem, size_t done, size_t total)>;
-  explicit DryRun(bool measures, Progress progress = {});
+  explicit DryRun(Purpose purpose, Progress progress = {});
   ~DryRun();
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
   static DryRun* current();
-  bool measures() const { return measures_; }
+  bool measures() const { return purpose != Purpose::explain; }
+  // Returns how many configs of an engine a session that measures times: the first ones.
+  size_t configs_to_measure(const EngineReport&) const;
   void report_progress(const std::string& problem, size_t done, size_t total) const {
     if (progress_) progress_(problem, done, total);
   }
@@ -69,7 +77,6 @@ class DryRun {
   const std::vector<Report>& reports() const { return reports_; }
 
  private:
-  const bool measures_;
   const Progress progress_;
   const RecordingPause at_once_;  // explain() inside a recording reports on its calls; it does not record them
   DryRun* const outer_;

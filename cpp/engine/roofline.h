@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cpp/core/device/device.h"
+#include "cpp/core/device/nominal_rates.h"
 #include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
@@ -12,7 +13,7 @@ namespace minidnn {
 // Returns the estimated time in microseconds. `efficiency` is the fraction of the device's rates (flop/s and bandwidth)
 // that the engine reaches. It is measured, or a stated guess.
 inline double roofline_us(double flop, double bytes, const Device& d, double efficiency) {
-  double launch_us = d.place.is_cuda ? 3 : 0.5;
+  const double launch_us = d.place.is_cuda ? NominalRates::kCudaLaunchUs : NominalRates::kCpuCallUs;
   return launch_us + std::max(flop / (d.fp32_gflop_s * 1e3), bytes / (d.copy_gb_s * 1e3)) / efficiency;
 }
 

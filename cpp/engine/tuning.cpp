@@ -1,49 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements tuning.h: reads, appends and replaces the records of the tuning file, while other processes do so, too.
+// Implements tuning.h: what a line of the tuning file means, and what lines of earlier versions mean.
 #include "cpp/engine/tuning.h"
 
-#include <cerrno>
-#include <charconv>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <optional>
 #include <string_view>
 #include <utility>
-#include <vector>
 
-#include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/platform.h"
 #include "cpp/core/read_number.h"
-#include "cpp/engine/log.h"
 
 namespace minidnn {
 namespace {
-
-using Key = std::pair<std::string, std::string>;
-
-using platform::File;
-
-// Returns the reason why the file must not be trusted, or an empty text. Trust matters because the records of the file
-// choose which engine runs and with which config.
-std::string why_not_ours(const File& file) {
-  const platform::FileStatus status = file.status();
-  if (!status.is_file) return "it is not a regular file";
-  if (!status.foreign_owner.empty()) return status.foreign_owner;
-  if (status.others_may_write) return "other users may write to it; run chmod 600 on it";
-  return "";
-}
-
-std::string text_of(File& file) {
-  std::string text;
-  file.read_all(text);
-  return text;
-}
-
-bool read_revision(const std::string& text, int& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 // The names that engines had before version 0.1.0, and their current names.
 constexpr std::pair<std::string_view, std::string_view> kRenamedEngines[]{
@@ -129,178 +96,52 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedProblems[]{
     {"transform pad ", "pad forward "},
 };
 
-std::optional<std::pair<Key, TuningLine>> record_of(const std::string& line) {
-  std::vector<std::string> fields{""};
-  for (char c : line)
-    if (c == '\t') fields.emplace_back();
-    else fields.back() += c;
-  if (fields.size() != 6) return {};
-  TuningLine record{fields[2], 0, fields[4], 0};
+// The text of a record after its key.
+std::string value_of(const TuningLine& r) { return cat(r.engine, "\t", r.revision, "\t", r.config, "\t", r.us); }
+
+// Reads the last four of the fields of a record.
+std::optional<TuningLine> line_of(const std::vector<std::string>& fields) {
+  const size_t first = fields.size() - 4;
+  TuningLine line{fields[first], 0, fields[first + 2], 0};
   for (const auto& [former, present] : kRenamedEngines)
-    if (record.engine == former) {
-      record.engine = present;
+    if (line.engine == former) {
+      line.engine = present;
       break;
     }
+  if (!read_integer(fields[first + 1], line.revision) || !read_number(fields[first + 3], line.us)) return {};
+  if (!(line.us > 0) || !std::isfinite(line.us)) return {};
+  return line;
+}
+
+std::optional<Records::Record> record_of(const std::vector<std::string>& fields) {
+  if (fields.size() != 6) return {};
+  const std::optional<TuningLine> line = line_of(fields);
+  if (!line) return {};
+  std::string problem = fields[1];
   for (const auto& [former, present] : kRenamedProblems)
-    if (fields[1].starts_with(former)) {
-      fields[1].replace(0, former.size(), present);
+    if (problem.starts_with(former)) {
+      problem.replace(0, former.size(), present);
       break;
     }
-  if (!read_revision(fields[3], record.revision) || !read_number(fields[5], record.us)) return {};
-  if (!(record.us > 0) || !std::isfinite(record.us)) return {};
-  return std::pair{Key{fields[0], fields[1]}, record};
-}
-
-std::string text_of(const std::map<Key, TuningLine>& lines) {
-  std::string text;
-  for (const auto& [key, r] : lines)
-    text += cat(key.first, "\t", key.second, "\t", r.engine, "\t", r.revision, "\t", r.config, "\t", r.us, "\n");
-  return text;
-}
-
-template <class F> void each_line(const std::string& text, F&& f) {
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    f(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-}
-
-// Appends `bytes` to the file. Returns an empty text, or the text of the error. After an error the file is truncated to
-// its previous length, if possible.
-std::string write_all(File& file, const std::string& bytes) {
-  const int64_t before = file.size();
-  if (file.write(bytes)) return "";
-  const std::string why = std::strerror(errno);
-  if (before >= 0) file.truncate(before);
-  return why;
+  return Records::Record{{fields[0], problem}, value_of(*line)};
 }
 
 }  // namespace
 
-Tuning::Tuning(std::string file) : file_(std::move(file)) {
-  if (file_.empty()) return;
-  File in(file_, File::Mode::read);
-  if (!in) {
-    if (errno != ENOENT) refusal_ = cat(file_, ": ", std::strerror(errno));
-    return;
-  }
-  if (const std::string why = why_not_ours(in); !why.empty()) {
-    refusal_ = cat(file_, " is not used: ", why);
-    log_line(refusal_);
-    return;
-  }
-  each_line(text_of(in), [&](const std::string& line) {
-    if (auto record = record_of(line)) lines_[record->first] = record->second;
-  });
-}
-
-std::optional<TuningLine> Tuning::recall(const Device& device, const std::string& key) const {
-  std::lock_guard lock(mutex_);
-  auto it = lines_.find({device.model, key});
-  if (it == lines_.end()) return std::nullopt;
-  return it->second;
-}
-
-std::string Tuning::remember(const Device& device, const std::string& key, const EngineReport& best) {
-  const Key whole{device.model, key};
-  const TuningLine record{best.name, best.revision, best.config, best.measured_us};
-  std::lock_guard lock(mutex_);
-  const bool replaces = !lines_.insert_or_assign(whole, record).second;
-  ++generation_;
-  if (std::string why = why_not_kept(); !why.empty()) return why;
-  const std::string why = write({{whole, record}}, replaces);
-  return why.empty() ? why : cat(file_, ": ", why);
-}
-
-std::string Tuning::text() const {
-  std::lock_guard lock(mutex_);
-  return text_of(lines_);
-}
-
-int64_t Tuning::import_text(const std::string& text, bool replace) {
-  Lines fresh;
-  int64_t number = 0;
-  each_line(text, [&](const std::string& line) {
-    ++number;
-    const auto record = record_of(line);
-    MINIDNN_CHECK(ShapeError, record, "record ", number, " is not valid: '", line.substr(0, 80), "'");
-    fresh.insert_or_assign(record->first, record->second);
-  });
-  std::lock_guard lock(mutex_);
-  if (!replace) std::erase_if(fresh, [&](const auto& line) { return lines_.contains(line.first); });
-  std::string why = why_not_kept();
-  if (why.empty() && !fresh.empty()) why = write(fresh, replace);
-  MINIDNN_CHECK(DeviceError, why.empty(), "the records cannot be kept: ", why);
-  for (const auto& [key, record] : fresh) lines_.insert_or_assign(key, record);
-  ++generation_;
-  return int64_t(fresh.size());
-}
-
-void Tuning::clear() {
-  std::lock_guard lock(mutex_);
-  if (!file_.empty()) {
-    File guard(file_ + ".lock", File::Mode::append);
-    MINIDNN_CHECK(DeviceError, guard && guard.lock(), file_, ".lock: ", std::strerror(errno));
-    MINIDNN_CHECK(DeviceError, std::remove(file_.c_str()) == 0 || errno == ENOENT, file_, ": ", std::strerror(errno));
-  }
-  lines_.clear();
-  ++generation_;
-}
-
-std::string Tuning::why_not_kept() const {
-  if (file_.empty()) return "there is no cache folder";
-  if (!refusal_.empty()) return refusal_;
-  const std::string folder = file_.substr(0, file_.rfind('/'));
-  for (const std::string& path : {folder, file_})
-    if (!platform::may_write(path) && errno != ENOENT) return cat(path, ": ", std::strerror(errno));
-  return "";
-}
-
-// Writes records to the file, while other processes may write, too. New records are appended under a file lock. To
-// replace records, the function writes a new file and renames it, so that readers see either the old file or the new
-// one.
-std::string Tuning::write(const Lines& records, bool replaces) const {
-  File guard(file_ + ".lock", File::Mode::append);
-  if (!guard || !guard.lock()) return std::strerror(errno);
-  File file(file_, File::Mode::append);
-  if (!file) return std::strerror(errno);
-  if (const std::string why = why_not_ours(file); !why.empty()) return why;
-  const std::string added = text_of(records);
-  if (!replaces) {
-    // After a full disk or a killed process, the last line may lack its newline. The new record then begins with one.
-    char last = '\n';
-    if (file.size() > 0 && !file.last_byte(last)) return std::strerror(errno);
-    return write_all(file, last == '\n' ? added : "\n" + added);
-  }
-  std::string text;
-  each_line(text_of(file), [&](const std::string& old) {
-    const auto other = record_of(old);
-    if (!other || !records.contains(other->first)) text += old + "\n";
-  });
-  const std::string aside = file_ + ".new";
-  File copy(aside, File::Mode::replace);
-  if (!copy) return std::strerror(errno);
-  std::string why = write_all(copy, text + added);
-  // Windows renames no open file, and replaces none.
-  file.close();
-  if (why.empty() && !(copy.sync() && copy.close() && platform::rename(aside, file_))) why = std::strerror(errno);
-  if (!why.empty()) {
-    copy.close();
-    std::remove(aside.c_str());
-  }
-  return why;
-}
-
-// fork() locks the mutex. Otherwise a child process could inherit it locked by a thread that the child lacks.
-Tuning& tuning() {
-  static Tuning& all = *new Tuning([] {
-    std::string folder = cuda::cache_folder();
-    return folder.empty() ? folder : folder + "/tuning.txt";
-  }());
+Records& tuning() {
+  static Records& all = *new Records(records_file("tuning.txt"), record_of);
   [[maybe_unused]] static const int forks_wait =
-      platform::at_fork([] { all.mutex_.lock(); }, [] { all.mutex_.unlock(); }, [] { all.mutex_.unlock(); });
+      platform::at_fork([] { all.lock(); }, [] { all.unlock(); }, [] { all.unlock(); });
   return all;
+}
+
+std::optional<TuningLine> recall_tuning(const Device& device, const std::string& key) {
+  const std::optional<std::string> value = tuning().find(device.model, key);
+  return value ? line_of(fields_of(*value)) : std::nullopt;
+}
+
+std::string remember_tuning(const Device& device, const std::string& key, const EngineReport& best) {
+  return tuning().remember({{device.model, key}, value_of({best.name, best.revision, best.config, best.measured_us})});
 }
 
 }  // namespace minidnn

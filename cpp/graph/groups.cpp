@@ -387,7 +387,7 @@ class Groups {
         reasons += cat(reasons.empty() ? "" : "; ", e->name().substr(e->name().rfind('.') + 1), ": ", why);
         continue;
       }
-      const double estimate = e->estimate_us(p, handle_.device());
+      const double estimate = expected_us(*e, p, handle_.device());
       us = any ? std::min(us, estimate) : estimate;
       any = true;
     }

@@ -18,7 +18,7 @@ TensorCopy tensor_copy(const TensorDesc& from, const TensorDesc& to, const Devic
              const void* from, void* to) { plan->run({.x = from, .y = to}, nullptr, {}); };
 }
 double tensor_copy_us(const TensorDesc& from, const TensorDesc& to, const Device& d) {
-  return engine().estimate_us(problem_of(from, to), d);
+  return expected_us(engine(), problem_of(from, to), d);
 }
 
 }  // namespace minidnn

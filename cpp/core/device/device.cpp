@@ -9,6 +9,7 @@
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/device/memory.h"
+#include "cpp/core/device/nominal_rates.h"
 #include "cpp/core/platform.h"
 
 namespace minidnn {
@@ -54,10 +55,8 @@ Device host_device() {
   d.sm_count = cpu::thread_count();
   d.model = cat(platform::processor_name(), " ", name(cpu::isa()), " x ", d.sm_count, " threads");
   d.memory_bytes = platform::memory_bytes();
-  // These two rates are guesses: 10 GB/s for copies and 8 GFLOP/s for arithmetic, per core. Plain loops reach 8
-  // GFLOP/s; the peak is higher. The guesses only affect the order of the engines' estimated times.
-  d.copy_gb_s = 10.0 * d.sm_count;
-  d.fp32_gflop_s = 8.0 * d.sm_count;
+  d.copy_gb_s = NominalRates::kCpuCopyGbS * d.sm_count;
+  d.fp32_gflop_s = NominalRates::kCpuFp32GflopS * d.sm_count;
   return d;
 }
 

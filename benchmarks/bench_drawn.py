@@ -24,6 +24,7 @@ import argparse
 import os
 import re
 import shlex
+import shutil
 import statistics
 import sys
 import tempfile
@@ -104,12 +105,15 @@ CATEGORIES: dict[str, Callable[[Drawn], str]] = {
 
 
 @contextmanager
-def private_tuning() -> Iterator[None]:
-    """A cache folder that has the kernels of other benchmarks, and is deleted in the end. New kernels are kept."""
+def private_tuning(costs: Path | None) -> Iterator[None]:
+    """A cache folder that has the kernels of other benchmarks and a copy of `costs`, and is deleted in the end. New
+    kernels are kept."""
     use_own_cache()
     shared = Path(os.environ.get("PYMINIDNN_CACHE_DIR", os.devnull))
     with tempfile.TemporaryDirectory(prefix="drawn-", dir=shared if shared.is_dir() else None) as folder:
         link_kernels(shared, Path(folder))
+        if costs:
+            shutil.copy(costs, Path(folder) / "costs.txt")
         os.environ["PYMINIDNN_CACHE_DIR"] = folder
         yield
         if shared.is_dir():
@@ -353,11 +357,12 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=0.15, help="of samples for a problem")
     parser.add_argument("--out", type=Path, help="a folder for the table and the picture")
+    parser.add_argument("--costs", type=Path, help="a file of `pyminidnn calibrate`; default: no cost factors")
     parser.add_argument("families", nargs="*", help="only these families")
     options = parser.parse_args()
     if unknown := set(options.families) - set(FAMILIES):
         parser.error(f"{', '.join(sorted(unknown))} is none of {', '.join(FAMILIES)}")
-    with private_tuning():
+    with private_tuning(options.costs):
         run(options)
 
 

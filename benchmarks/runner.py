@@ -355,15 +355,17 @@ def cpu_model() -> str:
 
 
 def use_own_cache() -> None:
-    """Uses a cache folder that has the user's kernels, but not the results of the user's find(), which would change the
-    choice of our engines. The folder is inside the user's cache, so later benchmarks find the compiled kernels."""
+    """Uses a cache folder that has the user's kernels, but not the results of the user's find() and calibrate, which
+    would change the choice of our engines. The folder is inside the user's cache, so later benchmarks find the compiled
+    kernels."""
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyminidnn"
     user = Path(os.environ.get("PYMINIDNN_CACHE_DIR") or default)
     if user.exists() and not user.is_dir():
         return  # the cache folder is /dev/null or another file: no kernels are stored
     own = user / "benchmarks"
     link_kernels(user, own)
-    (own / "tuning.txt").unlink(missing_ok=True)
+    for results in ("tuning.txt", "costs.txt"):
+        (own / results).unlink(missing_ok=True)
     os.environ["PYMINIDNN_CACHE_DIR"] = str(own)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m pyminidnn {info,selftest,bench,demo,compile,cache}"""
+"""python -m pyminidnn {info,selftest,bench,calibrate,demo,compile,cache}"""
 
 from __future__ import annotations
 
@@ -69,6 +69,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     bench.add_argument(
         "--out", type=_folder, metavar="DIR", help="folder for a table, and a picture if matplotlib is installed"
     )
+    commands.add_parser(
+        "calibrate", help="measure the CPU engines on this machine, to choose the fastest; takes a minute"
+    )
     demo = commands.add_parser("demo", help="train a small network on handwritten digits")
     demo.add_argument("--epochs", type=_epochs, default=20, metavar="N")
     demo.add_argument("--out", type=_folder, default=Path("."), metavar="DIR", help="folder for the pictures")
@@ -77,7 +80,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     build = commands.add_parser("compile", help="compile all kernels ahead of time; needs NVRTC, no GPU")
     build.add_argument("--arch", type=_arch, action="append", required=True, metavar="sm_90a", help="may be repeated")
     build.add_argument("--out", type=_folder, metavar="DIR", help="folder; default: the user's kernel cache")
-    _add_cache(commands.add_parser("cache", help="compiled kernels and tuning records of this user"))
+    _add_cache(commands.add_parser("cache", help="compiled kernels, tuning records and cost factors of this user"))
     return parser.parse_args(arguments)
 
 
@@ -86,9 +89,10 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
     actions.add_parser("show", help="the folder, and what it holds")
     clean = actions.add_parser("clean", help="delete compiled kernels; they are compiled again when they are needed")
     clean.add_argument("--tuning", action="store_true", help="also delete the tuning records, the results of find()")
-    export = actions.add_parser("export", help="write the tuning records to a file")
-    load = actions.add_parser("import", help="add the tuning records of an exported file")
-    load.add_argument("--replace", action="store_true", help="replace records of the same problems; default: keep them")
+    clean.add_argument("--costs", action="store_true", help="also delete the cost factors, the results of calibrate")
+    export = actions.add_parser("export", help="write the tuning records and cost factors to a file")
+    load = actions.add_parser("import", help="add the tuning records and cost factors of an exported file")
+    load.add_argument("--replace", action="store_true", help="replace those of the same problems; default: keep them")
     for action in (export, load):
         action.add_argument("file", type=_file, metavar="FILE")
 
@@ -158,6 +162,10 @@ def _run(options: argparse.Namespace) -> int:
         return _compile(options.arch, options.out)
     if options.command == "cache":
         return _cache(options)
+    if options.command == "calibrate":
+        from .calibrate import run as calibrate
+
+        return calibrate()
     if options.command == "bench":
         from .bench import run as bench
 
@@ -177,7 +185,7 @@ def _cache(options: argparse.Namespace) -> int:
     if options.action == "show":
         return cache.show()
     if options.action == "clean":
-        return cache.clean(options.tuning)
+        return cache.clean(options.tuning, options.costs)
     if options.action == "export":
         return cache.export(options.file)
     return cache.import_(options.file, options.replace)
@@ -210,6 +218,10 @@ def _info() -> int:
     print(f"cache       {_C.cache_folder() or 'in memory only'}")
     if why := _C.why_no_tuning():
         print(f"tuning      results of find() are kept in memory only: {why}")
+    factors = sum(line.startswith(f"{cpu['model']}\t") for line in _C.costs_text().splitlines())
+    print(
+        f"calibrated  {f'yes, {factors} cost factors of CPU engines' if factors else 'no: pyminidnn calibrate does it'}"
+    )
     for family in dict.fromkeys(_C.families()):
         print(f"{family:<12}{', '.join(dnn.engines(family, 'cpu') + dnn.engines(family, 'cuda'))}")
     return 0

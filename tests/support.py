@@ -4,6 +4,7 @@ comparison."""
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import reference
 from cases import Case, Operand
 
 import pyminidnn as dnn
+from pyminidnn import _C, calibrate
 
 
 @dataclass
@@ -179,3 +181,13 @@ def assert_close(got: dnn.DeviceTensor | np.ndarray, result: Result, what: str =
             f"{what}: {wrong.sum()} of {want.size} elements are wrong; at {at} got {got[at]!r}, want {want[at]!r}, "
             f"tolerance {limit:.3g}"
         )
+
+
+@functools.cache
+def calibrated() -> set[tuple[str, str]]:
+    """The kinds of problems and the CPU engines that `pyminidnn calibrate` measures. Without a factor of its own, an
+    engine has the mean of others, which is wrong for an engine whose estimate contains those of others."""
+    with dnn.Handle("cpu"):
+        reports = [r for call in calibrate.problems() for r in _C.dry_run(call, "explain")]
+    able = [(r, e) for r in reports for e in r.engines if not e.why_not]
+    return {(_C.cost_kind(r.problem), e.name) for r, e in able if e.estimate_us < 20_000}

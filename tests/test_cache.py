@@ -13,6 +13,8 @@ HEAD = "pyminidnn tuning records 1\n"
 RECORDS = ["CPU A\tsoftmax forward f32 4x1000 axis=1\tcpu.softmax.vectorized\t1\t\t3.5",
            "CPU A\tsoftmax forward f32 5x1000 axis=1\tcpu.softmax.vectorized\t1\ttile=2\t4",
            "GPU B\tmatmul f32 8x8\tcuda.matmul.simt\t2\t\t0.25"]  # fmt: skip
+FACTORS = ["CPU A\tmatmul forward\tcpu.matmul.packed\t1\t0.5", "CPU A\tsoftmax forward\tcpu.softmax.vectorized\t1\t2",
+           "CPU C\tgraph\tcpu.graph.unfused\t3\t1.25"]  # fmt: skip
 
 
 @pytest.fixture
@@ -27,8 +29,13 @@ def write(folder: Path, *records: str) -> None:
     (folder / "tuning.txt").chmod(0o600)
 
 
-def records(folder: Path) -> list[str]:
-    return sorted((folder / "tuning.txt").read_text().splitlines())
+def records(folder: Path, name: str = "tuning.txt") -> list[str]:
+    return sorted((folder / name).read_text().splitlines())
+
+
+def write_factors(folder: Path, *factors: str) -> None:
+    (folder / "costs.txt").write_text("".join(f + "\n" for f in factors))
+    (folder / "costs.txt").chmod(0o600)
 
 
 def cache(folder: Path, *arguments: str) -> tuple[int, str, str]:
@@ -47,13 +54,19 @@ def kernels(folder: Path) -> None:
 
 def test_show(folder: Path) -> None:
     code, out, err = cache(folder, "show")
-    assert (code, err) == (0, "") and f"folder      {folder}\n" in out and "no kernels and no tuning records" in out
+    assert (
+        (code, err) == (0, "")
+        and f"folder      {folder}\n" in out
+        and "no kernels, no tuning records and no cost factors" in out
+    )
     kernels(folder)
     write(folder, *RECORDS)
+    write_factors(folder, *FACTORS)
     assert cache(folder, "show") == (
         0,
         f"folder      {folder}\nkernels     sm_80-nvrtc13.0: 1, 1.0 kB\nkernels     sm_90a-nvrtc13.0: 2, 2.5 kB\n"
-        "tuning      CPU A: 2 records\ntuning      GPU B: 1 records\n",
+        "tuning      CPU A: 2 records\ntuning      GPU B: 1 records\n"
+        "costs       CPU A: 2 cost factors\ncosts       CPU C: 1 cost factors\n",
         "",
     )
 
@@ -78,6 +91,15 @@ def test_clean_keeps_tuning_records_and_other_files(folder: Path) -> None:
     assert cache(folder, "clean", "--tuning") == (0, "deleted 0 kernels\ndeleted 0 tuning records\n", "")
 
 
+def test_clean_deletes_cost_factors_only_if_told_to(folder: Path) -> None:
+    write(folder, *RECORDS)
+    write_factors(folder, "no factor", *FACTORS)
+    cache(folder, "clean")
+    assert records(folder, "costs.txt") == sorted(["no factor", *FACTORS])
+    assert cache(folder, "clean", "--costs") == (0, "deleted 0 kernels\ndeleted 3 cost factors\n", "")
+    assert not (folder / "costs.txt").exists() and records(folder) == RECORDS
+
+
 def test_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "precious.cubin").write_text("x")
     (folder / "sm_80").mkdir()
@@ -98,6 +120,34 @@ def test_export_and_import(folder: Path, tmp_path: Path) -> None:
     again = cache(other, "import", str(file))
     assert again == (0, "added 0 tuning records; 3 exist already, --replace replaces them\n", "")
     assert records(other) == RECORDS
+
+
+def test_export_and_import_of_cost_factors(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "records"
+    write(folder, *RECORDS)
+    write_factors(folder, *FACTORS)
+    assert cache(folder, "export", str(file)) == (0, f"3 tuning records and 3 cost factors in {file}\n", "")
+    assert file.read_text() == HEAD + "".join(r + "\n" for r in (*RECORDS, *FACTORS))
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    mine = FACTORS[0].replace("0.5", "4")
+    write_factors(other, mine)
+    added = "added 3 tuning records and 2 cost factors; 1 exist already, --replace replaces them\n"
+    assert cache(other, "import", str(file)) == (0, added, "")
+    assert records(other) == RECORDS and records(other, "costs.txt") == sorted([mine, *FACTORS[1:]])
+    assert cache(other, "import", "--replace", str(file))[1] == "added 3 tuning records and 3 cost factors\n"
+    assert records(other, "costs.txt") == FACTORS
+
+
+@pytest.mark.parametrize("factor", ["nan", "0", "-2", "1e9", "x"])
+def test_a_wrong_cost_factor_is_refused_and_nothing_is_added(factor: str, folder: Path, tmp_path: Path) -> None:
+    write(folder, RECORDS[2])
+    wrong = FACTORS[0].replace("0.5", factor)
+    (tmp_path / "r").write_text(HEAD + "".join(r + "\n" for r in (*RECORDS, FACTORS[1], wrong)))
+    code, out, err = cache(folder, "import", str(tmp_path / "r"))
+    assert (code, out) == (1, "")
+    assert err == f"ShapeError: cache import: {tmp_path}/r: record 2 is not valid: '{wrong}'\n"
+    assert records(folder) == [RECORDS[2]] and not (folder / "costs.txt").exists()
 
 
 def test_imported_records_are_used(folder: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from cases import FAMILIES, Case, load
-from support import Sample, assert_close, framed, reloaded, tensor, values_of
+from support import Sample, assert_close, calibrated, framed, reloaded, tensor, values_of
 
 import pyminidnn as dnn
 from pyminidnn import _C
@@ -39,6 +39,8 @@ def check_line(case: Case, device: str, sample: Sample, in_settings: bool = Fals
     # the first element of a tensor with negative strides may have any alignment.
     problem = re.sub(r" align=\d+", "", report.problem)
     assert problem == case.text, "the line is not in the form that the library prints"
+    able = {(_C.cost_kind(problem), e.name) for e in report.engines if not e.why_not}
+    assert device != "cpu" or able <= calibrated(), "pyminidnn/calibrate.py has no problem of an engine"
 
 
 def sample_of(case: Case) -> Sample:

@@ -408,11 +408,11 @@ LATER = [
         "the outermost handle serves, not the innermost",
     ),
     Mutant(
-        "D13", "engine/tuning.cpp", "!other || !records.contains(other->first)", "other && !records.contains(other->first)",
+        "D13", "engine/records.cpp", "!other || !records.contains(other->first)", "other && !records.contains(other->first)",
         "replacing a tuning record deletes the lines that this version cannot read",
     ),
     Mutant(
-        "D14", "engine/tuning.cpp", "«++generation_»;\n  if (std::string why", "generation_ + 0",
+        "D14", "engine/records.cpp", "«++generation_»;\n  if (std::string why", "generation_ + 0",
         "plans of other handles do not notice what find() recorded",
     ),
     Mutant(

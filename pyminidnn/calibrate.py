@@ -61,11 +61,21 @@ def _factors(measured: list[list[_C.Report]], estimated: list[list[_C.Report]]) 
                 if e.measured_us and not estimate.why_not:
                     quotient = e.measured_us / (estimate.estimate_us / estimate.cost_factor)
                     quotients[_C.cost_kind(report.problem), e.name, e.revision].append(quotient)
+    factors = {engine: _median(values) for engine, values in quotients.items()}
     device = _C.device_info("cpu")["model"]
     return [
-        f"{device}\t{kind}\t{name}\t{revision}\t{_median(values):.4g}"
-        for (kind, name, revision), values in sorted(quotients.items())
+        f"{device}\t{kind}\t{name}\t{revision}\t{_careful(factors, (kind, name, revision)):.4g}"
+        for kind, name, revision in sorted(factors)
     ]
+
+
+def _careful(factors: dict[tuple[str, str, int], float], engine: tuple[str, str, int]) -> float:
+    """The factor of an engine. That of a reference engine is at least the mean of its competitors' factors: it was
+    measured on small problems only, and no small problem may make it the choice for a large one."""
+    others = [f for other, f in factors.items() if other[0] == engine[0] and not other[1].endswith(".reference")]
+    if not engine[1].endswith(".reference") or not others:
+        return factors[engine]
+    return max(factors[engine], statistics.geometric_mean(others))
 
 
 def _median(values: list[float]) -> float:
@@ -177,6 +187,7 @@ def _pooling() -> Iterator[Call]:
             (2, 32, 28, "float32"),
             (4, 64, 28, "float32"),
             (2, 32, 28, "bfloat16"),
+            (2, 16, 28, "float64"),
         ):
             x = _tensor(n, c, hw, hw, dtype=dtype, order=order)
 
@@ -218,12 +229,13 @@ def _loss() -> Iterator[Call]:
 
 
 def _ctc() -> Iterator[Call]:
-    for t, n, classes, labels, dtype in (
-        (20, 2, 11, 5, "float32"),
-        (50, 8, 29, 20, "float32"),
-        (100, 4, 64, 30, "bfloat16"),
+    for t, n, classes, labels, dtype, order in (
+        (20, 2, 11, 5, "float32", ""),
+        (50, 8, 29, 20, "float32", ""),
+        (50, 8, 29, 20, "float32", "NWC"),
+        (100, 4, 64, 30, "bfloat16", ""),
     ):
-        x, targets = _tensor(t, n, classes, dtype=dtype), np.ones((n, labels), "int64")
+        x, targets = _tensor(t, n, classes, dtype=dtype, order=order), np.ones((n, labels), "int64")
         steps, lengths = np.full(n, t), np.full(n, labels)
 
         def each(x: Any = x, targets: Any = targets, steps: Any = steps, lengths: Any = lengths) -> None:

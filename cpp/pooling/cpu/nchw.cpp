@@ -71,7 +71,10 @@ struct Nchw final : Engine<PoolingProblem> {
     // Starting and ending the loops takes about 0.2 us per slice of rows (Zen 5, 2026-11-22). For small images,
     // cpu.pooling.nhwc is faster for this reason.
     const Tiling c(p, d.sm_count);
-    return roofline_us(pooling_flop(p) / 160, pooling_bytes(p), d, 0.9) + 0.2 * double(c.tasks) / double(c.threads);
+    // With horizontal strides above 2, rows are split and written one element at a time.
+    const double of_stride = c.p.spatial.stride[2] <= 2 ? 1 : itemsize(p.x.dtype) == 2 ? 6 : 2;
+    return roofline_us(pooling_flop(p) / 160, pooling_bytes(p), d, 0.9) * of_stride +
+           0.2 * double(c.tasks) / double(c.threads);
   }
   size_t workspace_bytes(const PoolingProblem& p, const Device& d, const Config&) const override {
     const Tiling c(p, d.sm_count);

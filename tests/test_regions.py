@@ -156,6 +156,10 @@ def test_absorbed(name: str, dtype: str, device: str) -> None:
         want = values_of(e)
         # Fused, the result is no further from the exact one than apart, but for one rounding of the result.
         scale = EPS[str(g.dtype)] * np.abs(want).max()
+        if dtype == "float64":
+            # The calls apart are as inexact. Those of matmul and convolution take their functions from libm (1 ulp), others
+            # from elementary_double.h (2.4 ulp).
+            scale *= 1 + 1 + 2.4
         apart_error = np.abs(values_of(a) - want).max()
         assert np.abs(values_of(g) - want).max() <= 1.1 * apart_error + scale
     with forced(graph, "unfused") as count:

@@ -268,6 +268,12 @@ struct Vectorized final : Engine<BatchNormProblem> {
     if (p.x.numel() == 0) return "x is empty";
     if (!loops_of(p))
       return "needs evenly strided tensors in which the elements of a channel, or the channels, are contiguous";
+    // The variance is the mean square of x - x[0], less the square of its mean. With few elements, that difference may
+    // be several times smaller than its terms, and has their rounding errors. In float32, it is computed in float64.
+    constexpr int64_t kFewElements = 16;
+    const int64_t elements = norm_spaces(p).members.size;
+    if (p.x.dtype == DType::float64 && p.direction == NormDirection::training && elements < kFewElements)
+      return cat("float64 needs at least ", kFewElements, " elements for each mean; got ", elements);
     return "";
   }
   double estimate_us(const BatchNormProblem& p, const Device& d) const override {

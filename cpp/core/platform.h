@@ -48,6 +48,9 @@ class Cores {
   alignas(8) std::array<unsigned char, 128> set_{};  // a cpu_set_t on Linux; unused on other systems
 };
 int current_core();  // the core on which the calling thread runs, or -1 if the system is not asked for it
+// Asks the system to let the calling thread run soon after it wakes up, although other threads keep all cores busy.
+// Linux does so for a thread with short time slices since 6.12. Other systems are not asked.
+void ask_for_short_slices();
 
 // What is known about a file or folder. If it does not exist, all fields have their defaults.
 struct FileStatus {

@@ -102,6 +102,9 @@ class Pool {
   }
 
   void work(Worker& self) {
+    // Otherwise, a worker waits for milliseconds while threads of another library poll for work on all cores, as those
+    // of OpenMP do between two loops.
+    platform::ask_for_short_slices();
     for (uint32_t seen = 0;;) {
       seen = changed(generation_, seen);
       self.cpu.store(platform::current_core(), std::memory_order_relaxed);

@@ -55,8 +55,8 @@ struct Report {
 // write outputs.
 class DryRun {
  public:
-  // What a dry run is for: to choose engines; to measure engines and record the fastest; or to measure the first config
-  // of each engine that is expected to take less than kMostCalibrateUs, and record nothing.
+  // explain: chooses engines. find: measures all engines, and records the fastest. calibrate: measures the first config
+  // of each engine whose own estimate is below kMostCalibrateUs, and records nothing.
   enum class Purpose { explain, find, calibrate };
   static constexpr double kMostCalibrateUs = 20e3;
   const Purpose purpose;

@@ -63,6 +63,9 @@ struct Bf16Kernels {
 
 MINIDNN_PER_ISA(Bf16Kernels, bf16_kernels)
 
+// The time of a large product by AMX over that of the same product in float32.
+constexpr double kAmxCost = 0.125;
+
 // Returns null where there is no AMX.
 inline const Bf16Kernels* bf16_products() { return cpu::isa() == cpu::Isa::v4_amx ? &bf16_kernels() : nullptr; }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops over spans of contiguous elements, for files X_isa.cpp, which are compiled once per instruction set. The loops
 // read and write elements of 16 and 32 bits as float, and float64 as double. Their stores can bypass the caches.
-//
+// Conversions give the same bits as core/half.h, except for the payloads of float16 NaNs.
 #pragma once
 #include "cpp/core/host_device/half.h"
 #include "cpp/simd/simd.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpp/conv/conv_math.h"
+#include "cpp/simd/bf16_products.h"
 
 namespace minidnn {
 
@@ -46,5 +47,9 @@ inline ConvGeometry without_gaps(ConvGeometry g) {
   }
   return g;
 }
+
+// Returns the time of a convolution by AMX over its time in float32. A pointwise convolution is faster as a single
+// matrix product (im2col_gemm), whose blocks are larger.
+inline double amx_cost(bool pointwise) { return pointwise ? 0.165 : kAmxCost; }
 
 }  // namespace minidnn

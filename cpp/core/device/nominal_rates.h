@@ -7,7 +7,7 @@
 namespace minidnn {
 
 struct NominalRates {
-  // Of a CPU, for each thread. Plain loops reach 8 GFLOP/s; the peak is higher.
+  // The rates of each thread of a CPU. Plain loops reach 8 GFLOP/s; the peak is higher.
   static constexpr double kCpuCopyGbS = 10;
   static constexpr double kCpuFp32GflopS = 8;
   // The time of a call beside its arithmetic and its memory accesses, in microseconds.

@@ -25,7 +25,8 @@ constexpr int64_t kShortBytes = 64;
 // The number of sums of the gradient of a short 16-bit slice that are kept as floats.
 constexpr int64_t kSums = 4096;
 
-// Copies the slices `rows` of each of `outer` outer indices, whose slices of x are `step` bytes apart.
+// The slices to copy: for each outer index, those whose numbers are in `rows`. The slices of two consecutive outer
+// indices begin `step` bytes apart in x.
 struct Slices {
   const int32_t* rows;
   int64_t n, bytes, outer, step;

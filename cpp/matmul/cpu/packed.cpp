@@ -264,7 +264,7 @@ struct Packed final : Engine<MatmulProblem> {
     const PackedTiling tiling(p, d);
     const MatmulSizes s = tiling.s;
     const double waste = s.m && s.n ? wasted(s.m, s.m > 1 ? kernel.rows : 1) * wasted(s.n, kernel.columns / 2) : 1;
-    const double of_pairs = tiling.amx ? 0.125 : tiling.pairs ? 0.5 : 1;
+    const double of_pairs = tiling.amx ? kAmxCost : tiling.pairs ? 0.5 : 1;
     return roofline_us(matmul_flop(p) * waste * of_pairs / 10, matmul_bytes(p), d, 0.85);
   }
   size_t workspace_bytes(const MatmulProblem& p, const Device& d, const Config&) const override {

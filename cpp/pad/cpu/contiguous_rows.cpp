@@ -31,7 +31,7 @@ template <class T> void fill_values(T* y, int64_t n, T value) {
   for (; i < n; ++i) y[i] = value;
 }
 
-// Copies n elements of x, which are `step` elements apart.
+// Copies every `step`-th element of x, n in all.
 template <class T> void copy_elements(const T* x, int64_t step, T* y, int64_t n) {
   if (step == 1) return copy_bytes(x, y, n * int64_t(sizeof(T)));
   for (int64_t i = 0; i < n; ++i) y[i] = x[i * step];

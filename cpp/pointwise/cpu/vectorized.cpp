@@ -72,7 +72,7 @@ struct Vectorized final : Engine<PointwiseProblem> {
           return function(at(0), at(1), at(2), static_cast<char*>(args.out) + i * out_bytes, count);
         }
         alignas(64) char buffers[4][kBufferBytes];
-        int64_t contents[3] = {-1, -1, -1};  // of the buffers
+        int64_t contents[3] = {-1, -1, -1};  // what each buffer holds (contents_of())
         for (int64_t span = begin; span < end; ++span) {
           const int64_t i = span * kPointwiseSpan, count = min_of(kPointwiseSpan, w.n - i);
           const void* operands[3] = {buffers[0], buffers[0], buffers[0]};

@@ -124,12 +124,8 @@ template <ReduceKind kind, class A> A combined_span(const A* x, int64_t n, A res
 #pragma GCC unroll 4
       for (int64_t k = 0; k < kChains; ++k) chains[k] = combine<kind>(chains[k], load(x + i + k * kLanes));
     for (; i + kLanes <= n; i += kLanes) chains[0] = combine<kind>(chains[0], load(x + i));
-    V all = combine<kind>(combine<kind>(chains[0], chains[1]), combine<kind>(chains[2], chains[3]));
-    decltype(all < all) lane;
-    for (int k = 0; k < kLanes; ++k) lane[k] = k;
-#pragma GCC unroll 4
-    for (int half = kLanes / 2; half > 0; half /= 2) all = combine<kind>(all, V(__builtin_shuffle(all, lane ^ half)));
-    result = combine<kind>(result, A(all[0]));
+    const V all = combine<kind>(combine<kind>(chains[0], chains[1]), combine<kind>(chains[2], chains[3]));
+    result = combine<kind>(result, A(reduce_lanes(all, combine<kind, V>)));
   }
   for (; i < n; ++i) result = combine<kind>(result, x[i]);
   return result;

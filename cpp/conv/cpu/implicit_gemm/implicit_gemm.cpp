@@ -227,13 +227,13 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
     const int64_t channel = group * columns + first;
     const auto multiply = gemm_multiply(pairs && !amx, kernel.rows, count);
-    if (amx) multiply_by_amx(rows.tiles * kernel.rows, segments, count, b, scratch);
     char* y = static_cast<char*>(args.out) + channel * out.channel * size;
     const char* c =
         args.residual ? static_cast<const char*>(args.residual) + channel * g.residual.channel * size : nullptr;
     const char* bias =
         g.has_bias ? static_cast<const char*>(args.bias) + channel * g.bias_stride * int64_t(sizeof(T)) : nullptr;
     const bool plain = sizeof(Y) == 4 && !bias && !c && finish.plain(), direct_store = nhwc_output && plain && !amx;
+    if (amx) multiply_by_amx(rows.tiles * kernel.rows, segments, count, b, scratch);
     for (int64_t t = 0; t < rows.tiles && !amx; ++t) {
       const int64_t row = t * kernel.rows;
       float* to = sums + row * kernel.columns;
@@ -388,8 +388,7 @@ struct ImplicitGemm final : PlanEngine<ImplicitGemmTiling, ImplicitGemmPlan> {
     const double transposing = copies || ImplicitGemmTiling::transposes(p, g) ? 1.25 : 1;
     const double waste = transposing * wasted(out.channels, half) * (1 + 4 / double(steps));
     const bool pairs = ImplicitGemmTiling::has_pairs(p, g);
-    // With AMX, a pointwise convolution is faster as a single matrix product (im2col_gemm), whose blocks are larger.
-    const double of_pairs = !pairs ? 1 : !bf16_products() ? 0.5 : volume(g.window) == 1 ? 0.165 : 0.125;
+    const double of_pairs = !pairs ? 1 : bf16_products() ? amx_cost(volume(g.window) == 1) : 0.5;
     return roofline_us(conv_flop(p) * waste * of_pairs / 10, conv_bytes(p), d, 0.95);
   }
 };

@@ -122,7 +122,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     }
     amx->end();
   }
-  // Finds the pixels of x that a slice of dy meets at one tap: `zeros` where the tap falls on padding.
+  // Finds, for each pixel of a slice of dy, the pixel of x at one tap: `zeros` if the tap falls on padding.
   void find_pixels(const bfloat16* from, size_t slice, int64_t tap, const bfloat16* zeros,
                    const bfloat16** pixels) const {
     int64_t shift[kMaxSpatial], count = 0;
@@ -325,8 +325,7 @@ struct ImplicitGemmFilter final : PlanEngine<ImplicitGemmFilterTiling, ImplicitG
     const ConvGeometry g = conv_geometry(p);
     const double waste = wasted(g.y.channels, kernel.rows) * wasted(g.x.channels, kernel.columns);
     const bool amx = operand_dtype(p) == DType::bfloat16 && bf16_products();
-    // With AMX, a pointwise convolution is faster as a single matrix product (im2col_gemm).
-    const double of_amx = !amx ? 1 : is_pointwise(g) ? 0.165 : 0.125;
+    const double of_amx = amx ? amx_cost(is_pointwise(g)) : 1;
     return roofline_us(conv_flop(p) * waste * of_amx / 10, conv_bytes(p), d, 0.92);
   }
 };
